@@ -50,7 +50,8 @@ pub fn check_record(record: &PeerRecord) -> Result<(), String> {
         return Err("the number of a node and of its store must not be 0".into());
     }
     let grpc = record.grpc.as_deref().unwrap_or_default();
-    let fields = [("peers", &*record.peers), ("resp", &*record.resp), ("grpc", grpc), ("zone", &*record.zone)];
+    let fields =
+        [("peers", &*record.peers), ("resp", &*record.resp), ("grpc", grpc), ("zone", &*record.zone)];
     match fields.into_iter().find(|(_, text)| text.len() > TEXT_MAX) {
         Some((field, text)) => Err(format!("{field} has {} bytes; the limit is {TEXT_MAX}", text.len())),
         None => Ok(()),

@@ -128,7 +128,11 @@ mod tests {
         table.add(&gone_key(0xad), &9_u64.to_le_bytes());
         table.add(b"later", b"x");
         assert_eq!(table.cluster, Some(cluster));
-        assert_eq!(table.nodes, BTreeMap::from([(0xab, node)]), "a record under another number is passed over");
+        assert_eq!(
+            table.nodes,
+            BTreeMap::from([(0xab, node)]),
+            "a record under another number is passed over"
+        );
         assert_eq!(table.gone, BTreeMap::from([(0xad, 9)]));
     }
 }

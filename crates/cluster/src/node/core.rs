@@ -1,8 +1,8 @@
 //! A node: what its parts share.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -96,7 +96,10 @@ impl Node {
             Some(leader) if leader == self.identity.node => ClusterError::NotReady { slot },
             Some(leader) => match self.known(leader).filter(|record| !record.resp.is_empty()) {
                 Some(record) => ClusterError::Elsewhere { slot, to: record.resp },
-                None => ClusterError::NoLeader { slot, why: format!("the address of its leader, node {leader:016x}, is not known yet") },
+                None => ClusterError::NoLeader {
+                    slot,
+                    why: format!("the address of its leader, node {leader:016x}, is not known yet"),
+                },
             },
             None => ClusterError::NoLeader { slot, why: "no node has been elected".into() },
         }
@@ -130,7 +133,11 @@ impl Node {
     }
 
     /// Sends a request to a node, and gives up after [`PATIENCE`].
-    pub(super) fn call(&self, node: u64, request: PeerRequest) -> BoxFuture<'static, Result<PeerResponse, String>> {
+    pub(super) fn call(
+        &self,
+        node: u64,
+        request: PeerRequest,
+    ) -> BoxFuture<'static, Result<PeerResponse, String>> {
         let (answer, timeout) = (self.peers.call(node, request), self.runtime().sleep(PATIENCE));
         Box::pin(async move {
             match select(answer, timeout).await {

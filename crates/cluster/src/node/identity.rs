@@ -14,7 +14,7 @@ use crate::meta::codec::{get_record, put_record};
 use crate::peers::PeerRecord;
 
 /// Number of the group whose states hold the identity. No group has this number.
-pub const IDENTITY_GROUP: u8 = 255;
+pub(super) const IDENTITY_GROUP: u8 = 255;
 const IDENTITY: u8 = 0;
 const STARTS: u8 = 1;
 /// Number of the state with the starts of other nodes.
@@ -23,7 +23,7 @@ const VERSION: u8 = 1;
 
 /// The progress of a store on its way into a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub(super) enum Phase {
     /// It founds a cluster, and its groups may not have been founded yet.
     Founding,
     /// It asks to join, with the numbers that it drew.
@@ -36,21 +36,21 @@ pub enum Phase {
 
 /// The identity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub(super) struct Identity {
     /// Progress of the store.
-    pub phase: Phase,
+    pub(super) phase: Phase,
     /// True if the store founded its cluster.
-    pub is_founder: bool,
+    pub(super) is_founder: bool,
     /// Identity of the cluster; 0 while the node joins.
-    pub cluster: u64,
+    pub(super) cluster: u64,
     /// Number of the node.
-    pub node: u64,
+    pub(super) node: u64,
     /// Identity of the store.
-    pub store: u64,
+    pub(super) store: u64,
     /// Number of data groups; 0 while the node joins.
-    pub groups: u8,
+    pub(super) groups: u8,
     /// The nodes of the cluster when this one joined. Used until the meta group has nodes.
-    pub nodes: Vec<PeerRecord>,
+    pub(super) nodes: Vec<PeerRecord>,
 }
 
 impl Identity {
@@ -58,7 +58,7 @@ impl Identity {
     ///
     /// # Errors
     /// [`NodeError::Damaged`].
-    pub fn read(log: &GroupLog) -> Result<Option<Identity>, NodeError> {
+    pub(super) fn read(log: &GroupLog) -> Result<Option<Identity>, NodeError> {
         let state = log.state(IDENTITY_GROUP, IDENTITY);
         state.map(|bytes| Identity::decode(&bytes).ok_or(NodeError::Damaged)).transpose()
     }
@@ -67,7 +67,7 @@ impl Identity {
     ///
     /// # Errors
     /// The error of the log.
-    pub async fn write(&self, log: &GroupLog) -> Result<(), NodeError> {
+    pub(super) async fn write(&self, log: &GroupLog) -> Result<(), NodeError> {
         Ok(log.set_state(IDENTITY_GROUP, IDENTITY, &self.encode()).await?.durable().await?)
     }
 
@@ -108,7 +108,7 @@ impl Identity {
 }
 
 /// Returns the highest number of starts that this store saw of each other node.
-pub fn seen_starts(log: &GroupLog) -> Vec<(u64, u64)> {
+pub(super) fn seen_starts(log: &GroupLog) -> Vec<(u64, u64)> {
     let state = log.state(IDENTITY_GROUP, SEEN).unwrap_or_default();
     let (pairs, _) = state.as_chunks::<16>();
     let read = |mut pair: &[u8]| (pair.get_u64_le(), pair.get_u64_le());
@@ -119,8 +119,9 @@ pub fn seen_starts(log: &GroupLog) -> Vec<(u64, u64)> {
 ///
 /// # Errors
 /// The error of the log.
-pub async fn note_starts(log: &GroupLog, seen: &[(u64, u64)]) -> Result<(), NodeError> {
-    let bytes: Vec<_> = seen.iter().flat_map(|(node, starts)| [node.to_le_bytes(), starts.to_le_bytes()].concat()).collect();
+pub(super) async fn note_starts(log: &GroupLog, seen: &[(u64, u64)]) -> Result<(), NodeError> {
+    let bytes: Vec<_> =
+        seen.iter().flat_map(|(node, starts)| [node.to_le_bytes(), starts.to_le_bytes()].concat()).collect();
     Ok(log.set_state(IDENTITY_GROUP, SEEN, &bytes).await?.durable().await?)
 }
 
@@ -128,7 +129,7 @@ pub async fn note_starts(log: &GroupLog, seen: &[(u64, u64)]) -> Result<(), Node
 ///
 /// # Errors
 /// The error of the log.
-pub async fn count_start(log: &GroupLog) -> Result<u64, NodeError> {
+pub(super) async fn count_start(log: &GroupLog) -> Result<u64, NodeError> {
     let before = match log.state(IDENTITY_GROUP, STARTS) {
         None => 0,
         Some(bytes) => (&bytes[..]).try_get_u64_le().map_err(|_| NodeError::Damaged)?,
@@ -154,7 +155,8 @@ mod tests {
         };
         for phase in [Phase::Founding, Phase::Joining, Phase::Member, Phase::Lost] {
             let nodes = vec![record(1), record(2)];
-            let identity = Identity { phase, is_founder: true, cluster: 5, node: u64::MAX, store: 3, groups: 12, nodes };
+            let identity =
+                Identity { phase, is_founder: true, cluster: 5, node: u64::MAX, store: 3, groups: 12, nodes };
             let bytes = identity.encode();
             assert_eq!(Identity::decode(&bytes), Some(identity));
             for end in 0..bytes.len() {

@@ -114,7 +114,9 @@ async fn ask(
         }
         let answer = peers.ask(&address, PeerRequest::Join(record.clone()));
         match select(answer, runtime.sleep(PATIENCE)).await {
-            Either::Left((Ok(PeerResponse::Joined { cluster, groups, nodes }), _)) => return Ok((cluster, groups, nodes)),
+            Either::Left((Ok(PeerResponse::Joined { cluster, groups, nodes }), _)) => {
+                return Ok((cluster, groups, nodes));
+            }
             Either::Left((Ok(PeerResponse::Ask(other)), _)) => address = other,
             Either::Left((Ok(PeerResponse::Refused(why)) | Err(why), _)) => return Err(why),
             Either::Left((Ok(other), _)) => return Err(format!("it answered {other:?}")),

@@ -20,14 +20,18 @@ impl Node {
             return PeerResponse::Refused(why);
         }
         if record.store == self.identity.store && record.node != self.identity.node {
-            return PeerResponse::Refused("the node would join itself; name another node of the cluster".into());
+            return PeerResponse::Refused(
+                "the node would join itself; name another node of the cluster".into(),
+            );
         }
         if let Some(elsewhere) = self.meta_elsewhere() {
             return elsewhere;
         }
         let _alone = self.changing.lock().await;
         match self.add(&record).await {
-            Ok(nodes) => PeerResponse::Joined { cluster: self.identity.cluster, groups: self.groups.count(), nodes },
+            Ok(nodes) => {
+                PeerResponse::Joined { cluster: self.identity.cluster, groups: self.groups.count(), nodes }
+            }
             Err(answer) => answer,
         }
     }
@@ -38,7 +42,9 @@ impl Node {
         let table = self.table.load_full();
         let node = record.node;
         if table.gone.contains_key(&node) {
-            return refused(format!("node {node:016x} was removed; join with an empty directory to become a new node"));
+            return refused(format!(
+                "node {node:016x} was removed; join with an empty directory to become a new node"
+            ));
         }
         let known = table.nodes.get(&node);
         if known.is_some_and(|known| known.store != record.store) {
@@ -48,7 +54,9 @@ impl Node {
             ));
         }
         if known.is_none() && table.nodes.len() >= NODES_MAX {
-            return refused(format!("the cluster has {NODES_MAX} nodes, which is the limit; remove one first"));
+            return refused(format!(
+                "the cluster has {NODES_MAX} nodes, which is the limit; remove one first"
+            ));
         }
         if known != Some(record) {
             let written = self.meta.put(node_key(node), record_bytes(record)).await;
@@ -81,16 +89,18 @@ impl Node {
         let leader = self.leader(META_GROUP).filter(|leader| *leader != self.identity.node);
         Some(match leader.and_then(|leader| self.known(leader)) {
             Some(leader) => PeerResponse::Ask(leader.peers),
-            None => PeerResponse::Refused("the cluster has no leader of its nodes at the moment; try again".into()),
+            None => PeerResponse::Refused(
+                "the cluster has no leader of its nodes at the moment; try again".into(),
+            ),
         })
     }
 
     /// Returns the answer to a request whose write failed.
     fn not_written(&self, error: Error) -> PeerResponse {
         match error {
-            Error::Cluster(ClusterError::Elsewhere { .. }) => {
-                self.meta_elsewhere().unwrap_or_else(|| PeerResponse::Refused("the leader has changed; try again".into()))
-            }
+            Error::Cluster(ClusterError::Elsewhere { .. }) => self
+                .meta_elsewhere()
+                .unwrap_or_else(|| PeerResponse::Refused("the leader has changed; try again".into())),
             error => PeerResponse::Refused(error.to_string()),
         }
     }
@@ -116,7 +126,9 @@ impl Node {
         }
         self.take_leads(node).await;
         if node == self.identity.node && self.leads_meta() {
-            return PeerResponse::Refused("the node leads the meta group, and could not hand it to another; try again".into());
+            return PeerResponse::Refused(
+                "the node leads the meta group, and could not hand it to another; try again".into(),
+            );
         }
         if node == self.identity.node {
             return self.meta_elsewhere().unwrap_or_else(|| PeerResponse::Refused("try again".into()));
@@ -141,7 +153,8 @@ impl Node {
         }
         for (number, replica) in &self.replicas {
             let voters = replica.status().voters;
-            let left: Vec<_> = voters.iter().filter(|voter| **voter != node && nodes.contains(voter)).collect();
+            let left: Vec<_> =
+                voters.iter().filter(|voter| **voter != node && nodes.contains(voter)).collect();
             let reachable = left.iter().filter(|voter| self.is_up(***voter)).count();
             if reachable * 2 <= left.len() {
                 return Err(format!(
@@ -166,14 +179,18 @@ impl Node {
                 continue;
             }
             let voters = replica.status().voters;
-            let Some(to) = voters.into_iter().find(|voter| *voter != node && self.is_up(*voter)) else { continue };
+            let Some(to) = voters.into_iter().find(|voter| *voter != node && self.is_up(*voter)) else {
+                continue;
+            };
             let moved = if node == self.identity.node {
                 replica.transfer(to).await.map_err(|error| error.to_string())
             } else {
                 self.call(node, PeerRequest::Transfer { group: *number, node: to }).await.map(drop)
             };
             if let Err(why) = moved {
-                tracing::info!("group {number} is not handed over by node {node:016x}, which is being removed: {why}");
+                tracing::info!(
+                    "group {number} is not handed over by node {node:016x}, which is being removed: {why}"
+                );
             }
         }
     }

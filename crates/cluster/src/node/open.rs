@@ -43,7 +43,10 @@ impl Apply for ToStore {
 impl Node {
     /// Passes a change of leadership to the server.
     fn leads(&self, group: u8, leads: bool) {
-        tracing::info!("group {group} is {}", if leads { "led by this node" } else { "served here no longer" });
+        tracing::info!(
+            "group {group} is {}",
+            if leads { "led by this node" } else { "served here no longer" }
+        );
         if group != META_GROUP {
             let watches = self.watches.lock().clone();
             watches.iter().for_each(|watch| watch.leads(group, leads));
@@ -213,7 +216,10 @@ impl Readiness for Watch {
 }
 
 fn group_settings(settings: &NodeSettings) -> GroupSettings {
-    let replica =
-        ReplicaSettings { heartbeat: settings.heartbeat, election: settings.election, ..ReplicaSettings::default() };
+    let replica = ReplicaSettings {
+        heartbeat: settings.heartbeat,
+        election: settings.election,
+        ..ReplicaSettings::default()
+    };
     GroupSettings { replica, ..settings.group.clone() }
 }

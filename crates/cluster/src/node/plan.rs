@@ -4,30 +4,30 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A node of the cluster, as the leader of a group sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Candidate {
+pub(super) struct Candidate {
     /// Its zone, or an empty text.
-    pub zone: String,
+    pub(super) zone: String,
     /// True if it answered within the last seconds.
-    pub is_reachable: bool,
+    pub(super) is_reachable: bool,
 }
 
 /// A group, as its leader sees it.
 #[derive(Clone, Debug)]
-pub struct Members {
+pub(super) struct Members {
     /// Number of the group.
-    pub group: u8,
+    pub(super) group: u8,
     /// The leader.
-    pub leader: u64,
+    pub(super) leader: u64,
     /// Nodes that vote.
-    pub voters: BTreeSet<u64>,
+    pub(super) voters: BTreeSet<u64>,
     /// Nodes that receive the log and do not vote.
-    pub learners: BTreeSet<u64>,
+    pub(super) learners: BTreeSet<u64>,
     /// False while a change is in progress, which an earlier leader may have begun.
-    pub is_settled: bool,
+    pub(super) is_settled: bool,
     /// Index of the last entry.
-    pub last_index: u64,
+    pub(super) last_index: u64,
     /// Last index that is durable on each other node.
-    pub matched: BTreeMap<u64, u64>,
+    pub(super) matched: BTreeMap<u64, u64>,
 }
 
 /// Entries that a node may lag behind and still become a voter: about those in flight.
@@ -35,7 +35,7 @@ const LAG_MAX: u64 = 64;
 
 /// A change of a group's members.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// Sends the log to a node.
     AddLearner(u64),
     /// Makes these nodes the voters. A voter that is none of them is removed, unless it is still a node of the cluster:
@@ -49,23 +49,25 @@ pub enum Step {
 
 impl Members {
     fn is_caught_up(&self, node: u64) -> bool {
-        node == self.leader || self.matched.get(&node).is_some_and(|matched| matched + LAG_MAX >= self.last_index)
+        node == self.leader
+            || self.matched.get(&node).is_some_and(|matched| matched + LAG_MAX >= self.last_index)
     }
 
     /// Returns true if more than half of `voters` are reachable.
     fn has_majority(&self, voters: &BTreeSet<u64>, nodes: &BTreeMap<u64, Candidate>) -> bool {
-        let reachable = |node: &&u64| **node == self.leader || nodes.get(node).is_some_and(|node| node.is_reachable);
+        let reachable =
+            |node: &&u64| **node == self.leader || nodes.get(node).is_some_and(|node| node.is_reachable);
         voters.iter().filter(reachable).count() * 2 > voters.len()
     }
 
     /// Returns the node that leads the group if all voters are up: each voter leads as many groups as any other.
-    pub fn preferred_leader(&self) -> Option<u64> {
+    pub(super) fn preferred_leader(&self) -> Option<u64> {
         let at = usize::from(self.group) % self.voters.len().max(1);
         self.voters.iter().nth(at).copied()
     }
 
     /// Returns true if the leadership can be handed to a node now.
-    pub fn can_lead(&self, node: u64, nodes: &BTreeMap<u64, Candidate>) -> bool {
+    pub(super) fn can_lead(&self, node: u64, nodes: &BTreeMap<u64, Candidate>) -> bool {
         node != self.leader
             && self.voters.contains(&node)
             && self.is_caught_up(node)
@@ -75,7 +77,8 @@ impl Members {
     /// Returns the learner that becomes the next voter: in a zone without a voter if there is one, and otherwise another
     /// one for each group.
     fn next_voter(&self, voters: &BTreeSet<u64>, nodes: &BTreeMap<u64, Candidate>) -> Option<u64> {
-        let zones: BTreeSet<_> = voters.iter().filter_map(|voter| nodes.get(voter)).map(|node| &node.zone).collect();
+        let zones: BTreeSet<_> =
+            voters.iter().filter_map(|voter| nodes.get(voter)).map(|node| &node.zone).collect();
         let count = nodes.len();
         let ranked = nodes.iter().enumerate().filter(|(_, (number, node))| {
             self.learners.contains(number) && node.is_reachable && self.is_caught_up(**number)
@@ -89,7 +92,7 @@ impl Members {
 
     /// Returns the next change that brings the group's members closer to the nodes of the cluster; `None` if there is
     /// none, or none that leaves a majority of the voters reachable.
-    pub fn step(&self, nodes: &BTreeMap<u64, Candidate>, replicas: usize) -> Option<Step> {
+    pub(super) fn step(&self, nodes: &BTreeMap<u64, Candidate>, replicas: usize) -> Option<Step> {
         if nodes.is_empty() {
             return None;
         }
@@ -97,11 +100,13 @@ impl Members {
             return self.voters.iter().copied().find(|voter| self.can_lead(*voter, nodes)).map(Step::Leave);
         }
         // A change in progress is ended first.
-        let is_new = |node: &&u64| self.is_settled && !self.voters.contains(node) && !self.learners.contains(node);
+        let is_new =
+            |node: &&u64| self.is_settled && !self.voters.contains(node) && !self.learners.contains(node);
         if let Some(new) = nodes.keys().find(|node| is_new(node) && nodes[node].is_reachable) {
             return Some(Step::AddLearner(*new));
         }
-        let mut voters: BTreeSet<_> = self.voters.iter().copied().filter(|voter| nodes.contains_key(voter)).collect();
+        let mut voters: BTreeSet<_> =
+            self.voters.iter().copied().filter(|voter| nodes.contains_key(voter)).collect();
         while voters.len() > replicas {
             let extra = voters.iter().rev().find(|voter| **voter != self.leader).copied()?;
             voters.remove(&extra);
@@ -122,13 +127,15 @@ mod tests {
     use super::*;
 
     fn nodes(numbers: &[u64], unreachable: &[u64]) -> BTreeMap<u64, Candidate> {
-        let node = |number: &u64| Candidate { zone: String::new(), is_reachable: !unreachable.contains(number) };
+        let node =
+            |number: &u64| Candidate { zone: String::new(), is_reachable: !unreachable.contains(number) };
         numbers.iter().map(|number| (*number, node(number))).collect()
     }
 
     /// A group that node 1 leads, with all learners caught up.
     fn members(group: u8, voters: &[u64], learners: &[u64]) -> Members {
-        let (voters, learners) = (BTreeSet::from_iter(voters.to_vec()), BTreeSet::from_iter(learners.to_vec()));
+        let (voters, learners) =
+            (BTreeSet::from_iter(voters.to_vec()), BTreeSet::from_iter(learners.to_vec()));
         let matched = voters.union(&learners).map(|node| (*node, 1000)).collect();
         Members { group, leader: 1, voters, learners, is_settled: true, last_index: 1000, matched }
     }
@@ -164,7 +171,9 @@ mod tests {
         assert_eq!(members(0, &[1, 2, 3], &[4]).step(&four, 3), None);
         assert_eq!(members(0, &[1], &[2, 3, 4]).step(&four, 1), None);
         assert_eq!(members(0, &[1, 2, 3], &[4]).step(&four, 1), set(&[1]));
-        let chosen: BTreeSet<_> = (0..4).map(|group| members(group, &[1], &[2, 3, 4]).next_voter(&BTreeSet::from([1]), &four)).collect();
+        let chosen: BTreeSet<_> = (0..4)
+            .map(|group| members(group, &[1], &[2, 3, 4]).next_voter(&BTreeSet::from([1]), &four))
+            .collect();
         assert_eq!(chosen.len(), 3, "groups choose different nodes");
     }
 

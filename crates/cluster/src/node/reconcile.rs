@@ -82,7 +82,9 @@ impl Node {
             match node.announced().await {
                 Ok(()) => node.is_announced.store(true, Ordering::Relaxed),
                 Err(why) => {
-                    tracing::debug!("the leader of the meta group does not know the addresses of this node yet: {why}");
+                    tracing::debug!(
+                        "the leader of the meta group does not know the addresses of this node yet: {why}"
+                    );
                     node.runtime().sleep(BACKOFF.0).await;
                 }
             }
@@ -115,7 +117,8 @@ impl Node {
 
     /// Returns a node to ask when no leader is known: another one each time.
     fn another_node(&self) -> Option<u64> {
-        let others: Vec<_> = self.all_known().into_keys().filter(|node| *node != self.identity.node).collect();
+        let others: Vec<_> =
+            self.all_known().into_keys().filter(|node| *node != self.identity.node).collect();
         let at = self.runtime().random() as usize % others.len().max(1);
         others.get(at).copied()
     }

@@ -59,7 +59,9 @@ impl Replicator for Joint {
             Ok((node, replica)) => (node, replica.propose(proposal)),
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        Box::pin(async move { outcome.await.map_err(|error| Error::Cluster(node.cluster_error(group, error))) })
+        Box::pin(
+            async move { outcome.await.map_err(|error| Error::Cluster(node.cluster_error(group, error))) },
+        )
     }
 
     fn clear(&self, group: u8) -> BoxFuture<'static, Result<()>> {
@@ -67,6 +69,8 @@ impl Replicator for Joint {
             Ok((node, replica)) => (node, replica.clear()),
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
-        Box::pin(async move { outcome.await.map_err(|error| Error::Cluster(node.cluster_error(group, error))) })
+        Box::pin(
+            async move { outcome.await.map_err(|error| Error::Cluster(node.cluster_error(group, error))) },
+        )
     }
 }

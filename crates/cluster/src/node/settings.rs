@@ -96,7 +96,9 @@ impl NodeSettings {
             Begin::Found { groups } if !(1..=DATA_GROUPS_MAX).contains(groups) => {
                 refused(format!("groups is {groups}; it must be 1 to {DATA_GROUPS_MAX}"))
             }
-            Begin::Join { addresses } if addresses.contains(&self.peers) => Err(NodeError::JoinsItself(self.peers.clone())),
+            Begin::Join { addresses } if addresses.contains(&self.peers) => {
+                Err(NodeError::JoinsItself(self.peers.clone()))
+            }
             _ => Ok(()),
         }
     }

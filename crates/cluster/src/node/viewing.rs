@@ -37,7 +37,10 @@ impl ClusterView for Node {
         let node = self.shared();
         let Some(confirmed) = self.replica(group).map(|replica| replica.confirm()) else {
             let slot = self.first_slot(group);
-            return Box::pin(std::future::ready(Err(ClusterError::NoLeader { slot, why: format!("there is no group {group}") })));
+            return Box::pin(std::future::ready(Err(ClusterError::NoLeader {
+                slot,
+                why: format!("there is no group {group}"),
+            })));
         };
         Box::pin(async move { confirmed.await.map_err(|error| node.cluster_error(group, error)) })
     }
@@ -52,7 +55,8 @@ impl ClusterView for Node {
     fn replicated(&self, wanted: usize) -> BoxFuture<'static, usize> {
         let led = self.groups.numbers().filter(|group| self.check_group(*group, 0).is_ok());
         let counts: Vec<_> = led.filter_map(|group| Some(self.replica(group)?.replicated(wanted))).collect();
-        let others = self.table.load().nodes.len().saturating_sub(1).min(usize::from(self.replicas_max()) - 1);
+        let others =
+            self.table.load().nodes.len().saturating_sub(1).min(usize::from(self.replicas_max()) - 1);
         async move { join_all(counts).await.into_iter().min().unwrap_or(others) }.boxed()
     }
 

@@ -72,7 +72,10 @@ pub(crate) fn check_list(operations: &[Operation]) -> Result<(), String> {
                 match (positions.get(element), end) {
                     (Some(position), _) => position * 2,
                     (None, End::Done) => {
-                        return Err(format!("{element} was acknowledged at {:?}, and is lost", operation.returned));
+                        return Err(format!(
+                            "{element} was acknowledged at {:?}, and is lost",
+                            operation.returned
+                        ));
                     }
                     (None, _) => continue,
                 }
@@ -140,7 +143,8 @@ pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
         .filter_map(|operation| if let End::Value(value) = operation.end { value } else { None })
         .collect();
     let is_void = |operation: &Operation| {
-        operation.end == End::Unknown && matches!(operation.request, Request::Put(value, _) if !read.contains(&value))
+        operation.end == End::Unknown
+            && matches!(operation.request, Request::Put(value, _) if !read.contains(&value))
     };
     let mut operations: Vec<_> = operations.iter().filter(|operation| !is_void(operation)).collect();
     operations.sort_by_key(|operation| operation.called);
@@ -167,7 +171,9 @@ pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
             }
         }
         if seen.len() > SEARCH_MAX {
-            return Err(format!("the search was given up after {SEARCH_MAX} states: choose less concurrency"));
+            return Err(format!(
+                "the search was given up after {SEARCH_MAX} states: choose less concurrency"
+            ));
         }
     }
     let told = operations.iter().map(|operation| format!("  {operation:?}\n")).collect::<String>();
@@ -202,7 +208,10 @@ mod tests {
         assert!(fault(&[append(1, 1, 2), list(&[], 8, 9)]).contains("lost"));
         assert!(fault(&[append(1, 1, 2), list(&[1, 1], 8, 9)]).contains("twice"));
         assert!(fault(&[append(1, 1, 2), list(&[1, 7], 8, 9)]).contains("certainly not done"));
-        assert!(fault(&[append(1, 1, 2), append(2, 1, 2), list(&[2], 3, 4), list(&[1, 2], 8, 9)]).contains("beginning"));
+        assert!(
+            fault(&[append(1, 1, 2), append(2, 1, 2), list(&[2], 3, 4), list(&[1, 2], 8, 9)])
+                .contains("beginning")
+        );
         // Stale: the second append had returned when the read was called.
         let stale = [append(1, 1, 2), append(2, 3, 4), list(&[1], 5, 6), list(&[1, 2], 8, 9)];
         assert!(fault(&stale).contains("does not show it"));
@@ -214,7 +223,8 @@ mod tests {
 
     #[test]
     fn register_faults_are_found() {
-        let put = |value, called, returned| operation(Request::Put(value, false), End::Done, called, returned);
+        let put =
+            |value, called, returned| operation(Request::Put(value, false), End::Done, called, returned);
         let get = |value, called, returned| operation(Request::Read, End::Value(value), called, returned);
         let delete = |called, returned| operation(Request::Delete, End::Done, called, returned);
         let is_fine = |operations: &[Operation]| check_register(operations).is_ok();

@@ -198,7 +198,8 @@ impl Clients {
             },
             Request::Read => {
                 let found = store.get(&name).await.map_err(|error| self.failed(error))?;
-                let number = |bytes: &[u8]| bytes[..8].try_into().map(u64::from_le_bytes).expect("eight bytes");
+                let number =
+                    |bytes: &[u8]| bytes[..8].try_into().map(u64::from_le_bytes).expect("eight bytes");
                 let end = match key {
                     Key::List(_) => End::List(found.unwrap_or_default().chunks(8).map(number).collect()),
                     Key::Register(_) => End::Value(found.map(|bytes| number(&bytes))),
@@ -222,7 +223,8 @@ impl Clients {
         *self.refusals.lock().entry(error.to_string()).or_default() += 1;
         match error {
             Error::Cluster(ClusterError::Elsewhere { to, .. }) => {
-                let machine = to.trim_start_matches('m').split(':').next().and_then(|number| number.parse().ok());
+                let machine =
+                    to.trim_start_matches('m').split(':').next().and_then(|number| number.parse().ok());
                 Failed::NotDone(machine)
             }
             Error::Cluster(ClusterError::Uncertain { .. }) => Failed::Unknown,
@@ -239,7 +241,11 @@ impl Clients {
         for key in keys {
             let read = Box::pin(self.operate(key, Request::Read, &mut machine, &mut random));
             if let Either::Right(_) = select(read, self.world.sleep(Duration::from_secs(60))).await {
-                panic!("seed {}: {key:?} cannot be read for 60 s: {:?}", self.world.seed(), self.refusals.lock());
+                panic!(
+                    "seed {}: {key:?} cannot be read for 60 s: {:?}",
+                    self.world.seed(),
+                    self.refusals.lock()
+                );
             }
         }
         let mut counts = Counts::default();

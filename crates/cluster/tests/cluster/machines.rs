@@ -116,7 +116,9 @@ impl Machines {
 
     pub(crate) async fn start(&self, number: u64) {
         let started = self.try_start(number).await;
-        started.unwrap_or_else(|error| panic!("seed {}: machine {number} does not start: {error}", self.world.seed()));
+        started.unwrap_or_else(|error| {
+            panic!("seed {}: machine {number} does not start: {error}", self.world.seed())
+        });
     }
 
     /// Cuts the power of a machine.
@@ -188,7 +190,9 @@ impl Machines {
                 let leader = first.groups[at].leader;
                 let is_ready = |topology: &Arc<Topology>| Some(topology.me) == leader;
                 seen.iter().any(is_ready)
-                    && seen.iter().all(|topology| topology.groups[at].leader == leader && holds(&topology.groups[at]))
+                    && seen
+                        .iter()
+                        .all(|topology| topology.groups[at].leader == leader && holds(&topology.groups[at]))
             })
         })
         .await;
@@ -257,7 +261,10 @@ impl Machines {
 
     fn indexes(&self) -> Vec<Vec<(u64, u64)>> {
         let nodes: Vec<_> = self.nodes.lock().values().map(|running| running.node.topology()).collect();
-        nodes.iter().map(|seen| seen.groups.iter().map(|group| (group.last_index, group.applied)).collect()).collect()
+        nodes
+            .iter()
+            .map(|seen| seen.groups.iter().map(|group| (group.last_index, group.applied)).collect())
+            .collect()
     }
 
     /// Ends the world.

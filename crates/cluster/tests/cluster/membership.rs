@@ -17,7 +17,11 @@ async fn put(machines: &Machines, world: &SimRuntime, keys: std::ops::Range<u32>
     for key in keys {
         let name = format!("key{key}");
         for attempt in 0.. {
-            assert!(attempt < 2000, "key {key} cannot be written: {:#?}", machines.nodes.lock().values().map(|n| n.node.topology()).collect::<Vec<_>>());
+            assert!(
+                attempt < 2000,
+                "key {key} cannot be written: {:#?}",
+                machines.nodes.lock().values().map(|n| n.node.topology()).collect::<Vec<_>>()
+            );
             let nodes: Vec<_> = machines.nodes.lock().values().cloned().collect();
             let node = &nodes[attempt % nodes.len()];
             match node.store.put(name.clone(), vec![key as u8; 300]).await {
@@ -62,12 +66,13 @@ fn three_nodes_spread_the_leaders() {
         put(&machines, &world, 0..30).await;
         machines.start_all_but(1).await;
         put(&machines, &world, 30..60).await;
-        machines.until("each node leads two groups", || {
-            let groups = &machines.topology(1).groups[..6];
-            let count = |node| groups.iter().filter(|group| group.leader == Some(node)).count();
-            (1..=3).all(|machine| count(machines.number(machine)) == 2)
-        })
-        .await;
+        machines
+            .until("each node leads two groups", || {
+                let groups = &machines.topology(1).groups[..6];
+                let count = |node| groups.iter().filter(|group| group.leader == Some(node)).count();
+                (1..=3).all(|machine| count(machines.number(machine)) == 2)
+            })
+            .await;
         let before: Vec<_> = machines.topology(1).groups.iter().map(|group| group.term).collect();
         world.sleep(Duration::from_secs(30)).await;
         let after: Vec<_> = machines.topology(1).groups.iter().map(|group| group.term).collect();
@@ -127,13 +132,17 @@ fn removed_node_is_replaced_by_a_fourth() {
         for machine in 1..=4 {
             machines.start(machine).await;
         }
-        machines.wait("three vote and one learns", |group| (group.voters.len(), group.learners.len()) == (3, 1)).await;
+        machines
+            .wait("three vote and one learns", |group| (group.voters.len(), group.learners.len()) == (3, 1))
+            .await;
         put(&machines, &world, 0..30).await;
         let removed = machines.number(2);
         machines.running(3).node.remove(removed).await.unwrap();
         machines.crash(2);
         machines
-            .wait("the others vote", |group| group.voters.len() == 3 && !group.voters.contains(&removed) && group.learners.is_empty())
+            .wait("the others vote", |group| {
+                group.voters.len() == 3 && !group.voters.contains(&removed) && group.learners.is_empty()
+            })
             .await;
         put(&machines, &world, 30..60).await;
         machines.check_equal().await;
@@ -141,7 +150,11 @@ fn removed_node_is_replaced_by_a_fourth() {
         machines.start(2).await;
         world.sleep(Duration::from_secs(5)).await;
         assert!(machines.topology(1).nodes.iter().all(|node| node.id != removed));
-        assert!(machines.net.refusals().iter().any(|why| why.contains("no member")), "{:?}", machines.net.refusals());
+        assert!(
+            machines.net.refusals().iter().any(|why| why.contains("no member")),
+            "{:?}",
+            machines.net.refusals()
+        );
         // Two of three cannot go below a majority.
         machines.crash(2);
         machines.crash(4);
@@ -166,7 +179,9 @@ fn wiped_disk_joins_as_a_new_node() {
         machines.start(2).await;
         let new = machines.number(2);
         assert_ne!(old, new);
-        machines.wait("the new node learns", |group| group.learners.contains(&new) || group.voters.contains(&new)).await;
+        machines
+            .wait("the new node learns", |group| group.learners.contains(&new) || group.voters.contains(&new))
+            .await;
         machines.running(1).node.remove(old).await.unwrap();
         machines.wait("it votes", |group| group.voters.contains(&new) && !group.voters.contains(&old)).await;
         put(&machines, &world, 20..40).await;

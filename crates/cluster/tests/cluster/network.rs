@@ -215,7 +215,14 @@ impl Peers for Way {
     /// A node answers pings if it runs and nothing is cut. Otherwise it counts as reachable for some time.
     fn is_reachable(&self, node: u64) -> bool {
         let Some(record) = self.port.lock().nodes.get(&node).cloned() else { return false };
-        let mut cuts = self.net.cuts.lock().iter().map(|(from, to)| [from.clone(), to.clone()]).collect::<Vec<_>>().into_iter();
+        let mut cuts = self
+            .net
+            .cuts
+            .lock()
+            .iter()
+            .map(|(from, to)| [from.clone(), to.clone()])
+            .collect::<Vec<_>>()
+            .into_iter();
         let is_cut = cuts.any(|cut| cut.contains(&record.peers) && cut.contains(&self.address));
         let port = self.net.ports.lock().get(&record.peers).cloned();
         let runs = port.is_some_and(|port| {
