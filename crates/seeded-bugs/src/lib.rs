@@ -502,6 +502,20 @@ bugs! {
     /// A store with the log of a replica is opened without that log, as if it were no member of a cluster.
     LogMemberOpenedAlone,
 
+    // A replica of a group.
+    /// The floor of a group is noted before what was applied is flushed.
+    FloorBeforeFlush,
+    /// The log of a group is purged above its floor.
+    PurgeAboveFloor,
+    /// A node that has just started votes, though it may have promised a leader not to.
+    VoteWithoutGuard,
+    /// A leader keeps its lease while it hands over the leadership.
+    LeaseDuringTransfer,
+    /// An entry that another leader's log discarded here is answered as certainly not done.
+    DiscardedIsNotDone,
+    /// The note that a snapshot is being installed is not written before the keyspace is emptied.
+    InstallingNoteMissing,
+
     // Far copies of the superblock.
     /// A superblock of another store is believed if its generation is higher.
     ForeignSuperblockBelieved,

@@ -1,30 +1,87 @@
 //! One replica of a replicated group: a keyspace of the store, kept equal on several nodes. See
 //! `docs/decisions/0051-groups.md`.
 //!
-//! 1. [`Group::propose`] queues a write. The proposer packs waiting writes into an entry of the group's log.
-//! 2. Once the entry is durable on a majority, each replica applies it with [`Apply`], in order. The leader answers then.
-//! 3. The floor task notes up to where applied entries are durable without the log, and purges the log up to there.
-//! 4. A follower that needs purged entries gets the whole keyspace.
+//! 1. [`Group::propose`] queues a write (`queue`). The proposer packs waiting writes into an entry of the group's log
+//!    (`proposer`, `entry`).
+//! 2. Once the entry is durable on a majority, each replica applies it with [`Apply`], in order (`machine`). The leader
+//!    answers then.
+//! 3. `upkeep` notes up to where applied entries are durable without the log, and purges the log up to there.
+//! 4. A follower that needs purged entries gets the whole keyspace (`sending`, `installing`).
+//! 5. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
 
+mod confirming;
+mod entry;
 mod error;
+mod installing;
+mod leading;
+mod machine;
 mod parts;
+mod proposer;
+mod queue;
+mod requests;
+mod sending;
+mod serving;
 mod status;
+mod upkeep;
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use esker_engine::Proposal;
+use esker_engine::{Error, Proposal};
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
+pub use self::entry::{Step, decode_entry, encode_entry};
 pub use self::error::{GroupError, NotReady};
+pub(crate) use self::machine::{Committed, Machine};
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
+pub(crate) use self::queue::WriteEnd;
+pub(crate) use self::status::Brief;
 pub use self::status::{GroupCounters, GroupStatus, Role};
 
-use crate::peers::{PeerRequest, PeerResponse};
+use self::confirming::Confirming;
+use self::installing::Incoming;
+use self::machine::KeyspaceMachine;
+use self::queue::Queue;
+use self::sending::GroupTransport;
+use self::serving::Serving;
+use self::status::{Counters, count};
+use self::upkeep::Kept;
+use crate::raft::instance::{Instance, is_installing};
+use crate::raft::log_store::GroupStore;
 
-/// A replica of a group on this node.
+/// The member of the group.
+enum Slot {
+    Running(Arc<Instance>),
+    /// The keyspace is not whole.
+    Installing,
+    /// For this reason.
+    Stopped(String),
+}
+
+/// A replica of a group on this node. Its tasks run until [`stop`](Self::stop).
 pub struct Group {
     parts: GroupParts,
+    store: GroupStore,
+    machine: Arc<KeyspaceMachine>,
+    counters: Arc<Counters>,
+    queue: Arc<Queue>,
+    serving: Serving,
+    slot: Mutex<Slot>,
+    incoming: tokio::sync::Mutex<Option<Incoming>>,
+    confirming: Mutex<Confirming>,
+    /// Snapshots being sent, with the index from which on their receivers need the log.
+    sending: Mutex<BTreeMap<u64, u64>>,
+    watches: Mutex<Vec<Arc<dyn Readiness>>>,
+    /// Time in nanoseconds until which this replica votes for no one.
+    votes_from: AtomicU64,
+    kept: Mutex<Kept>,
+    upkeep: Notify,
 }
 
 impl Group {
@@ -34,7 +91,131 @@ impl Group {
     /// # Errors
     /// `Io` or `Corrupt` if the log cannot be read; `Invalid` if the settings contradict each other.
     pub async fn start(parts: GroupParts) -> esker_engine::Result<Arc<Group>> {
-        Ok(Arc::new(Group { parts }))
+        let counters = Arc::new(Counters::default());
+        let machine = Arc::new(KeyspaceMachine {
+            group: parts.number,
+            applier: parts.applier.clone(),
+            own: Mutex::default(),
+            counters: counters.clone(),
+        });
+        let group = Arc::new(Group {
+            store: GroupStore::new(parts.log.clone(), parts.number),
+            machine,
+            counters,
+            queue: Arc::default(),
+            serving: Serving::new(parts.settings.replica.election.1),
+            slot: Mutex::new(Slot::Installing),
+            incoming: tokio::sync::Mutex::default(),
+            confirming: Mutex::default(),
+            sending: Mutex::default(),
+            watches: Mutex::default(),
+            votes_from: AtomicU64::new(0),
+            kept: Mutex::new(Kept::new(parts.runtime.now())),
+            upkeep: Notify::new(),
+            parts,
+        });
+        group.open().await.map_err(engine_error)?;
+        let runtime = group.parts.runtime.clone();
+        runtime.spawn("proposer", Box::pin(group.clone().send_proposals()));
+        runtime.spawn("group upkeep", Box::pin(group.clone().keep_up()));
+        Ok(group)
+    }
+
+    async fn open(self: &Arc<Group>) -> io::Result<()> {
+        if is_installing(&self.store)? {
+            self.void_keyspace().await?;
+        }
+        self.start_member().await
+    }
+
+    /// Starts the member on its log and a whole keyspace. What a node promised before its last start is not known, so it
+    /// neither votes nor stands for election for as long as a promise may last.
+    async fn start_member(self: &Arc<Group>) -> io::Result<()> {
+        let (parts, transport) = (&self.parts, GroupTransport(Arc::downgrade(self)));
+        let (machine, runtime) = (self.machine.clone(), parts.runtime.clone());
+        let (settings, store) = (&parts.settings.replica, self.store.clone());
+        let transport = Arc::new(transport);
+        let instance = Instance::start(parts.node, settings, store, machine, transport, runtime).await?;
+        let instance = Arc::new(instance);
+        let is_free = instance.brief().is_alone || planted(Bug::VoteWithoutGuard);
+        let promised = if is_free { Duration::ZERO } else { settings.election.1 };
+        self.votes_from.store((self.now() + promised).as_nanos() as u64, Ordering::Release);
+        *self.slot.lock() = Slot::Running(instance.clone());
+        let (runtime, member) = (parts.runtime.clone(), instance.clone());
+        let stand = async move {
+            runtime.sleep(promised).await;
+            member.allow_elections();
+        };
+        parts.runtime.spawn("elections", Box::pin(stand));
+        parts.runtime.spawn("group state", Box::pin(self.clone().watch_member(instance)));
+        Ok(())
+    }
+
+    /// Follows the state of a member until it stops.
+    async fn watch_member(self: Arc<Group>, instance: Arc<Instance>) {
+        let is_current = |group: &Group| match &*group.slot.lock() {
+            Slot::Running(current) => Arc::ptr_eq(current, &instance),
+            _ => false,
+        };
+        instance
+            .wait(|instance| {
+                if !is_current(&self) {
+                    return Some(());
+                }
+                let brief = instance.brief();
+                if self.serving.update(&brief) {
+                    self.readiness_changed();
+                }
+                (brief.role == Role::Stopped).then_some(())
+            })
+            .await;
+        if is_current(&self) {
+            let why = instance.observe().stopped.unwrap_or_else(|| "the replica has stopped".into());
+            self.fail(why);
+        }
+    }
+
+    fn readiness_changed(&self) {
+        let term = self.serving.ready_term().ok();
+        count(&self.counters.terms_served, u64::from(term.is_some()));
+        let refused = self.queue.refuse_others(term, self.serving.leader());
+        count(&self.counters.refused, refused);
+        self.queue.pause(false);
+        let watches = self.watches.lock().clone();
+        watches.iter().for_each(|watch| watch.changed(self.number(), term));
+    }
+
+    /// Notes that this node serves the group no longer.
+    fn no_longer_serves(&self) {
+        if self.serving.is_gone() {
+            self.readiness_changed();
+        }
+    }
+
+    /// Notes that the replica cannot go on, and returns the reason.
+    fn fail(&self, why: impl std::fmt::Display) -> String {
+        let why = why.to_string();
+        tracing::error!(group = self.number(), %why, "a replica has stopped");
+        *self.slot.lock() = Slot::Stopped(why.clone());
+        self.no_longer_serves();
+        why
+    }
+
+    fn now(&self) -> Duration {
+        self.parts.runtime.now()
+    }
+
+    /// Returns the member.
+    fn running(&self) -> Result<Arc<Instance>, String> {
+        match &*self.slot.lock() {
+            Slot::Running(instance) => Ok(instance.clone()),
+            Slot::Installing => Err("the node is receiving the keys of the group".into()),
+            Slot::Stopped(why) => Err(why.clone()),
+        }
+    }
+
+    fn member(&self) -> Result<Arc<Instance>, GroupError> {
+        self.running().map_err(GroupError::Refused)
     }
 
     /// Returns the number of the group.
@@ -47,12 +228,20 @@ impl Group {
     /// # Errors
     /// If the replica has a log already.
     pub async fn found(&self) -> Result<(), GroupError> {
-        unimplemented!()
+        self.member()?.found().await
     }
 
-    /// Stops the replica. Waiting proposals end as uncertain. The log and the keyspace stay.
+    /// Stops the replica. Proposals that wait are refused, and those on their way end as uncertain. The log and the keyspace
+    /// stay.
     pub async fn stop(&self) {
-        unimplemented!()
+        let member = self.running();
+        *self.slot.lock() = Slot::Stopped("the node is ending".into());
+        self.queue.stop();
+        self.upkeep.notify_one();
+        self.no_longer_serves();
+        if let Ok(instance) = member {
+            instance.stop().await;
+        }
     }
 
     /// Returns the term in which this node leads the group and has applied every earlier entry. Reads atomics only.
@@ -60,17 +249,18 @@ impl Group {
     /// # Errors
     /// `NotReady` with the leader that is known.
     pub fn ready_term(&self) -> Result<u64, NotReady> {
-        unimplemented!()
+        self.serving.ready_term()
     }
 
     /// Replicates a write, and returns its version once it is durable on a majority and applied here. It is queued by the
-    /// call: the outcome does not depend on whether the future is polled or dropped.
+    /// call: the outcome does not depend on whether the future is polled or dropped. The queue has no limit of its own:
+    /// writers wait for their outcomes, and the reservations of proposals bound it.
     ///
     /// # Errors
-    /// `NotLeader` or `NotReady` if it is certainly not done, otherwise `Uncertain`.
+    /// `NotReady` if it is certainly not done, otherwise `Uncertain`.
     pub fn propose(&self, proposal: Proposal) -> BoxFuture<'static, Result<u64, GroupError>> {
-        let _ = proposal;
-        unimplemented!()
+        let Proposal { term, changes, held, .. } = proposal;
+        self.push(term, Step::Changes(changes), held)
     }
 
     /// Replicates the deletion of all keys.
@@ -78,81 +268,73 @@ impl Group {
     /// # Errors
     /// As [`propose`](Self::propose).
     pub fn clear(&self) -> BoxFuture<'static, Result<(), GroupError>> {
-        unimplemented!()
+        let pushed = match self.ready_term() {
+            Ok(term) => self.push(term, Step::Clear, Box::new(())),
+            Err(why) => Box::pin(std::future::ready(Err(GroupError::NotReady(why)))),
+        };
+        Box::pin(async move { pushed.await.map(drop) })
     }
 
     /// Returns true if no other node can lead the group at this moment. A value that was read before the call was current.
     pub fn has_lease(&self) -> bool {
-        unimplemented!()
-    }
-
-    /// Confirms with a majority that this node leads the group at a moment after the call. Calls that wait share a round.
-    ///
-    /// # Errors
-    /// `NotLeader`, `NotReady` or `NoMajority`.
-    pub fn confirm(&self) -> BoxFuture<'static, Result<(), GroupError>> {
-        unimplemented!()
-    }
-
-    /// Handles a request of another node: `Raft`, `SnapshotPart` or `Transfer` of this group. Others are refused.
-    pub fn handle(&self, from: u64, request: PeerRequest) -> BoxFuture<'static, PeerResponse> {
-        let _ = (from, request);
-        unimplemented!()
+        let decided = self.serving.has_lease(self.now());
+        // The only voter leads until it votes for another one, which it does only after its membership has changed.
+        decided.unwrap_or_else(|| {
+            let brief = self.running().map(|instance| instance.brief());
+            brief.is_ok_and(|brief| brief.is_ready && brief.is_alone)
+        })
     }
 
     /// Returns the state at this moment.
     pub fn status(&self) -> GroupStatus {
-        unimplemented!()
-    }
-
-    /// Adds a node that receives the log and does not vote. Returns once the change is committed.
-    ///
-    /// # Errors
-    /// `NotLeader`, or `Refused` with the reason, such as another change in progress.
-    pub async fn add_learner(&self, node: u64) -> Result<(), GroupError> {
-        let _ = node;
-        unimplemented!()
-    }
-
-    /// Makes these nodes the voters. New ones should be learners that have caught up. Nodes that no longer vote are removed.
-    /// Returns once the change is committed.
-    ///
-    /// # Errors
-    /// As [`add_learner`](Self::add_learner).
-    pub async fn change_voters(&self, voters: BTreeSet<u64>) -> Result<(), GroupError> {
-        let _ = voters;
-        unimplemented!()
-    }
-
-    /// Removes a learner. Returns once the change is committed.
-    ///
-    /// # Errors
-    /// As [`add_learner`](Self::add_learner).
-    pub async fn remove_learner(&self, node: u64) -> Result<(), GroupError> {
-        let _ = node;
-        unimplemented!()
-    }
-
-    /// Hands the leadership to a node. The lease ends before the node is asked, and this replica proposes nothing more in
-    /// its term. Returns once another node leads.
-    ///
-    /// # Errors
-    /// `NotLeader`; `Refused` if the node is no voter or lags behind, or does not lead within a few elections.
-    pub async fn transfer(&self, node: u64) -> Result<(), GroupError> {
-        let _ = node;
-        unimplemented!()
+        let counters = self.counters.read(self.queue.bytes());
+        let (role, stopped, instance) = match &*self.slot.lock() {
+            Slot::Running(instance) => (None, None, Some(instance.clone())),
+            Slot::Installing => (Some(Role::Installing), None, None),
+            Slot::Stopped(why) => (Some(Role::Stopped), Some(why.clone()), None),
+        };
+        let observed = instance.as_ref().map(|instance| (instance.observe(), instance.applied()));
+        let Some((observed, applied)) = observed else {
+            return GroupStatus {
+                role: role.unwrap_or(Role::Stopped),
+                term: 0,
+                leader: None,
+                voters: Vec::new(),
+                learners: Vec::new(),
+                membership_is_settled: false,
+                last_index: 0,
+                applied: 0,
+                floor: 0,
+                purged: 0,
+                matched: Vec::new(),
+                counters,
+                stopped,
+            };
+        };
+        GroupStatus {
+            role: observed.brief.role,
+            term: observed.brief.term,
+            leader: observed.brief.leader,
+            voters: observed.voters,
+            learners: observed.learners,
+            membership_is_settled: observed.is_settled,
+            last_index: observed.last_index,
+            applied: applied.index,
+            floor: applied.floor,
+            purged: observed.purged,
+            matched: observed.matched,
+            counters,
+            stopped: observed.stopped,
+        }
     }
 
     /// Registers a receiver of changes of readiness, for the life of the replica. It is called once with the current state.
     pub fn watch(&self, watch: Arc<dyn Readiness>) {
-        let _ = watch;
-        unimplemented!()
+        self.watches.lock().push(watch.clone());
+        watch.changed(self.number(), self.serving.ready_term().ok());
     }
+}
 
-    /// Returns the number of other voters on which everything that was proposed here before the call is durable. Waits
-    /// until there are `wanted`, at most all, or until this node no longer leads.
-    pub fn replicated(&self, wanted: usize) -> BoxFuture<'static, usize> {
-        let _ = wanted;
-        unimplemented!()
-    }
+fn engine_error(error: io::Error) -> Error {
+    error.downcast::<Error>().unwrap_or_else(|error| Error::Invalid { what: error.to_string() })
 }

@@ -53,6 +53,8 @@ pub struct GroupSettings {
     pub floor_bytes: u64,
     /// Maximum bytes of entries kept for followers that lag.
     pub log_bytes: u64,
+    /// Maximum number of these entries. Each takes about 60 bytes of memory.
+    pub log_entries: u64,
     /// Maximum bytes of keys and values in a part of a snapshot, unless one pair is longer.
     pub part_bytes: usize,
     /// Time after which a proposal that has no outcome is answered as uncertain, and a snapshot without a new part is
@@ -69,6 +71,7 @@ impl Default for GroupSettings {
             floor_interval: Duration::from_secs(10),
             floor_bytes: 64 << 20,
             log_bytes: 256 << 20,
+            log_entries: 200_000,
             part_bytes: 1 << 20,
             patience: Duration::from_secs(10),
         }

@@ -1,5 +1,8 @@
 //! The state of a replica, for its node and for metrics.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
 /// Role of a replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
@@ -80,4 +83,43 @@ pub struct GroupCounters {
     pub snapshots_received: u64,
     /// Bytes of keys and values sent in snapshots.
     pub snapshot_bytes: u64,
+}
+
+/// The short state of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Brief {
+    pub(crate) role: Role,
+    pub(crate) term: u64,
+    pub(crate) leader: Option<u64>,
+    /// True if it leads, and has applied every entry of earlier terms.
+    pub(crate) is_ready: bool,
+    /// True if it is the only voter.
+    pub(crate) is_alone: bool,
+    /// Time at which it sent the last request that a majority has answered, by the clock of the runtime.
+    pub(crate) acked: Option<Duration>,
+}
+
+macro_rules! counters {
+    ($($name:ident,)*) => {
+        /// Figures that are being counted.
+        #[derive(Default)]
+        pub(super) struct Counters { $(pub(super) $name: AtomicU64,)* }
+
+        impl Counters {
+            /// Returns the figures at this moment.
+            pub(super) fn read(&self, queued_bytes: u64) -> GroupCounters {
+                GroupCounters { queued_bytes, $($name: self.$name.load(Ordering::Relaxed),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    proposals, uncertain, refused, entries, entry_bytes, led_entries, commit_us, apply_us, confirmations, terms_served,
+    snapshots_sent, snapshots_received, snapshot_bytes,
+}
+
+/// Adds to a figure.
+pub(super) fn count(counter: &AtomicU64, by: u64) {
+    counter.fetch_add(by, Ordering::Relaxed);
 }

@@ -4,7 +4,11 @@
 //! log id: term (8) | node (8) | index (8)         vote: term (8) | node (8) | committed (1)
 //! entry:  log id | 0                              blank
 //!                | 1 | change                     a change
-//!                | 2 | configurations (2) of voters (2) with their nodes (8 each) | learners (2) with their nodes
+//!                | 2 | membership
+//! membership: configurations (2) of voters (2) with their nodes (8 each) | learners (2) with their nodes
+//! base:   nothing                                 everything is in the log
+//!         | 1 | log id | log id of the membership | membership      a floor
+//!         | 2                                                       a snapshot is being installed
 //! ```
 
 use std::collections::BTreeSet;
@@ -13,13 +17,13 @@ use std::io;
 use bytes::{Buf, BufMut, Bytes};
 use openraft::{EntryPayload, Membership};
 
-use super::types::{Change, Entry, LeaderId, LogId, Vote};
+use super::types::{Change, Entry, LeaderId, LogId, StoredMembership, Vote};
 
 const BLANK: u8 = 0;
 const CHANGE: u8 = 1;
 const MEMBERSHIP: u8 = 2;
 
-fn damaged(what: &str) -> io::Error {
+pub(super) fn damaged(what: &str) -> io::Error {
     io::Error::new(
         io::ErrorKind::InvalidData,
         format!("{what} of the group's log is damaged or of a later version"),
@@ -79,13 +83,23 @@ pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
         }
         EntryPayload::Membership(membership) => {
             bytes.put_u8(MEMBERSHIP);
-            let configurations = membership.get_joint_config();
-            bytes.put_u16_le(configurations.len() as u16);
-            configurations.iter().for_each(|voters| put_nodes(&mut bytes, voters));
-            put_nodes(&mut bytes, &membership.learner_ids().collect());
+            put_membership(&mut bytes, membership);
         }
     }
     bytes
+}
+
+fn put_membership(to: &mut Vec<u8>, membership: &Membership<u64, ()>) {
+    let configurations = membership.get_joint_config();
+    to.put_u16_le(configurations.len() as u16);
+    configurations.iter().for_each(|voters| put_nodes(to, voters));
+    put_nodes(to, &membership.learner_ids().collect());
+}
+
+fn get_membership(from: &mut &[u8]) -> Option<Membership<u64, ()>> {
+    let configurations = from.try_get_u16_le().ok()?;
+    let voters = (0..configurations).map(|_| get_nodes(from)).collect::<Option<Vec<_>>>()?;
+    Some(Membership::new_with_defaults(voters, get_nodes(from)?))
 }
 
 fn put_nodes(to: &mut Vec<u8>, nodes: &BTreeSet<u64>) {
@@ -105,16 +119,69 @@ pub(super) fn decode_entry(bytes: &Bytes) -> io::Result<Entry> {
         let payload = match rest.try_get_u8().ok()? {
             BLANK => EntryPayload::Blank,
             CHANGE => EntryPayload::Normal(Change(bytes.slice_ref(std::mem::take(&mut rest)))),
-            MEMBERSHIP => {
-                let configurations = rest.try_get_u16_le().ok()?;
-                let voters = (0..configurations).map(|_| get_nodes(&mut rest)).collect::<Option<Vec<_>>>()?;
-                EntryPayload::Membership(Membership::new_with_defaults(voters, get_nodes(&mut rest)?))
-            }
+            MEMBERSHIP => EntryPayload::Membership(get_membership(&mut rest)?),
             _ => return None,
         };
         rest.is_empty().then_some(Entry { log_id, payload })
     };
     read().ok_or_else(|| damaged("an entry"))
+}
+
+/// What the keyspace of a group holds before the log is applied to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Base {
+    /// Nothing that is known: everything is in the log.
+    Empty,
+    /// All entries up to the id, with the membership there.
+    Floor(LogId, StoredMembership),
+    /// A part of a snapshot.
+    Installing,
+}
+
+const FLOOR: u8 = 1;
+const INSTALLING: u8 = 2;
+
+pub(super) fn encode_base(base: &Base) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(96);
+    match base {
+        Base::Empty => (),
+        Base::Floor(id, membership) => {
+            bytes.put_u8(FLOOR);
+            put_log_id(&mut bytes, id);
+            put_log_id(&mut bytes, membership.log_id().as_ref().unwrap_or(id));
+            put_membership(&mut bytes, membership.membership());
+        }
+        Base::Installing => bytes.put_u8(INSTALLING),
+    }
+    bytes
+}
+
+pub(super) fn decode_base(mut bytes: &[u8]) -> io::Result<Base> {
+    let mut read = || {
+        if bytes.is_empty() {
+            return Some(Base::Empty);
+        }
+        let base = match bytes.try_get_u8().ok()? {
+            FLOOR => {
+                let (id, of_membership) = (get_log_id(&mut bytes)?, get_log_id(&mut bytes)?);
+                Base::Floor(id, StoredMembership::new(Some(of_membership), get_membership(&mut bytes)?))
+            }
+            INSTALLING => Base::Installing,
+            _ => return None,
+        };
+        bytes.is_empty().then_some(base)
+    };
+    read().ok_or_else(|| damaged("the floor"))
+}
+
+/// Encodes a leader's vote and the id of its snapshot, which every part of the snapshot carries.
+pub(super) fn encode_proof(vote: &Vote, id: &LogId) -> Bytes {
+    [encode_vote(vote), encode_log_id(id)].concat().into()
+}
+
+pub(super) fn decode_proof(bytes: &[u8]) -> io::Result<(Vote, LogId)> {
+    let (vote, id) = bytes.split_at_checked(17).ok_or_else(|| damaged("a snapshot's id"))?;
+    Ok((decode_vote(vote)?, decode_log_id(id)?))
 }
 
 #[cfg(test)]
@@ -139,6 +206,17 @@ mod tests {
             }
         }
         assert_eq!(decode_log_id(&encode_log_id(&log_id)).unwrap(), log_id);
+        let membership = Membership::new_with_defaults(vec![BTreeSet::from([1, 2])], [9]);
+        let floor = Base::Floor(log_id, StoredMembership::new(Some(log_id), membership));
+        for base in [Base::Empty, Base::Installing, floor] {
+            let bytes = encode_base(&base);
+            assert_eq!(decode_base(&bytes).unwrap(), base);
+            assert!((1..bytes.len()).all(|end| decode_base(&bytes[..end]).is_err()), "{base:?}");
+        }
+        assert!(decode_base(&[3]).is_err() && decode_base(&[2, 0]).is_err());
+        let proof = encode_proof(&Vote::new_committed(3, 4), &log_id);
+        assert_eq!(decode_proof(&proof).unwrap(), (Vote::new_committed(3, 4), log_id));
+        assert!((0..proof.len()).all(|end| decode_proof(&proof[..end]).is_err()));
         for vote in [Vote::new(1, 2), Vote::new_committed(3, 4)] {
             assert_eq!(decode_vote(&encode_vote(&vote)).unwrap(), vote);
         }

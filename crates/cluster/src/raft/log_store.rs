@@ -5,17 +5,24 @@ use std::io;
 use std::ops::{Bound, RangeBounds};
 
 use esker_engine::{Error, GroupLog};
+use esker_seeded_bugs::{Bug, planted};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use openraft::{OptionalSend, RaftLogReader};
 
-use super::codec::{decode_entry, decode_log_id, decode_vote, encode_entry, encode_log_id, encode_vote};
-use super::types::{Entry, LogId, TypeConfig, Vote};
+use super::codec::{
+    Base, damaged, decode_base, decode_entry, decode_log_id, decode_vote, encode_base, encode_entry, encode_log_id,
+    encode_vote,
+};
+use super::network::RaftRequest;
+use super::types::{Entry, LogId, StoredMembership, TypeConfig, Vote};
 
 /// Number of the state that holds the vote.
 const VOTE: u8 = 0;
 /// Number of the state that holds the last committed id.
 const COMMITTED: u8 = 1;
+/// Number of the state that holds the base: the floor, or the note that a snapshot is being installed.
+const BASE: u8 = 2;
 
 /// The log of one group. Clones share it.
 #[derive(Clone)]
@@ -32,6 +39,56 @@ impl GroupStore {
     /// Returns the log of a group in the store's log.
     pub fn new(log: GroupLog, group: u8) -> GroupStore {
         GroupStore { log, group }
+    }
+
+    /// Returns what the keyspace holds before the log is applied to it.
+    pub(super) fn base(&self) -> io::Result<Base> {
+        self.log.state(self.group, BASE).map_or(Ok(Base::Empty), |bytes| decode_base(&bytes))
+    }
+
+    /// Notes a floor. It is durable before any later purge.
+    pub(super) async fn note_floor(&self, id: LogId, membership: StoredMembership) -> io::Result<()> {
+        let bytes = encode_base(&Base::Floor(id, membership));
+        self.log.note_state(self.group, BASE, &bytes).await.map_err(failed)
+    }
+
+    /// Notes that the keyspace holds a part of a snapshot, durably, and then voids the log: the replica has nothing of the
+    /// group until the snapshot is complete. Its vote stays.
+    pub(crate) async fn begin_install(&self) -> io::Result<()> {
+        let bytes = encode_base(&Base::Installing);
+        if planted(Bug::InstallingNoteMissing) {
+            return Ok(());
+        }
+        let written = self.log.set_state(self.group, BASE, &bytes).await.map_err(failed)?;
+        written.durable().await.map_err(failed)?;
+        self.log.note_state(self.group, COMMITTED, &[]).await.map_err(failed)?;
+        self.log.forget(self.group).await.map_err(failed)?.durable().await.map_err(failed)
+    }
+
+    /// Ends the installation of a snapshot that is durable in the keyspace: the log begins behind it.
+    pub(crate) async fn end_install(&self, request: &RaftRequest) -> io::Result<()> {
+        let RaftRequest::Snapshot(vote, snapshot) = request else { return Err(damaged("a snapshot")) };
+        let (vote, meta) = (*vote, snapshot.meta.clone());
+        let id = meta.last_log_id.ok_or_else(|| damaged("a snapshot"))?;
+        let held = self.log.state(self.group, VOTE).map(|bytes| decode_vote(&bytes)).transpose()?;
+        if held.is_none_or(|held| held < vote) {
+            self.log.note_state(self.group, VOTE, &encode_vote(&vote)).await.map_err(failed)?;
+        }
+        let purged = self.log.purge(self.group, id.index, &encode_log_id(&id)).await;
+        drop(purged.map_err(failed)?);
+        self.log.note_state(self.group, COMMITTED, &encode_log_id(&id)).await.map_err(failed)?;
+        let bytes = encode_base(&Base::Floor(id, meta.last_membership));
+        let written = self.log.set_state(self.group, BASE, &bytes).await.map_err(failed)?;
+        written.durable().await.map_err(failed)
+    }
+
+    /// Ends an installation whose keyspace was emptied, durably: everything will come from the log, or from another
+    /// snapshot.
+    pub(crate) async fn void_install(&self) -> io::Result<()> {
+        self.log.note_state(self.group, COMMITTED, &[]).await.map_err(failed)?;
+        drop(self.log.forget(self.group).await.map_err(failed)?);
+        let written = self.log.set_state(self.group, BASE, &[]).await.map_err(failed)?;
+        written.durable().await.map_err(failed)
     }
 
     async fn entries(&self, first: u64, end: u64) -> io::Result<Vec<Entry>> {
@@ -106,7 +163,8 @@ impl RaftLogStorage<TypeConfig> for GroupStore {
     }
 
     async fn read_committed(&mut self) -> io::Result<Option<LogId>> {
-        self.log.state(self.group, COMMITTED).map(|bytes| decode_log_id(&bytes)).transpose()
+        let committed = self.log.state(self.group, COMMITTED).filter(|bytes| !bytes.is_empty());
+        committed.map(|bytes| decode_log_id(&bytes)).transpose()
     }
 
     /// Readable on return. The callback comes when the entries are durable.

@@ -1,6 +1,8 @@
 //! The adapters to openraft. No other folder names it.
 
-mod codec;
+pub(crate) mod codec;
+pub(crate) mod instance;
+mod keyspace;
 pub(crate) mod log_store;
 pub(crate) mod machine;
 pub(crate) mod network;

@@ -13,6 +13,7 @@ use openraft::raft::{
 };
 use openraft::storage::Snapshot;
 
+use super::codec::encode_proof;
 use super::types::{LeaderId, TypeConfig, Vote};
 
 type Shot = Snapshot<LeaderId, u64, (), Bytes>;
@@ -30,6 +31,40 @@ pub enum RaftRequest {
     Snapshot(Vote, Shot),
     /// Asks a follower to become the leader.
     Transfer(TransferLeaderRequest<TypeConfig>),
+}
+
+impl RaftRequest {
+    /// Returns true if the request adds to the log.
+    pub(crate) fn carries_entries(&self) -> bool {
+        matches!(self, RaftRequest::Append(request) if !request.entries.is_empty())
+    }
+
+    /// Returns what proves each part of a snapshot, and the index up to which it has applied the log; `None` for another
+    /// request.
+    pub(crate) fn snapshot_proof(&self) -> Option<(Bytes, u64)> {
+        let RaftRequest::Snapshot(vote, snapshot) = self else { return None };
+        let id = snapshot.meta.last_log_id.as_ref()?;
+        Some((encode_proof(vote, id), id.index))
+    }
+
+    /// Returns the answer to a snapshot that was installed.
+    pub(crate) fn snapshot_answer(&self) -> Option<RaftResponse> {
+        let RaftRequest::Snapshot(vote, _) = self else { return None };
+        Some(RaftResponse::Snapshot(SnapshotResponse::new(*vote)))
+    }
+
+    /// Returns true if it asks for a vote, or whether one would be granted.
+    pub(crate) fn asks_for_vote(&self) -> bool {
+        matches!(self, RaftRequest::Vote(_) | RaftRequest::PreVote(_))
+    }
+
+    /// Makes a request for a vote subject to the lease of the leader that the voter knows, though the candidate was asked
+    /// to lead. A leader that hands over tells all voters so, which ends its lease there.
+    pub(crate) fn respect_lease(&mut self) {
+        if let RaftRequest::Vote(request) = self {
+            request.leadership_transfer = false;
+        }
+    }
 }
 
 /// The answer to a request of the same kind.

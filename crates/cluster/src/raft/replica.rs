@@ -8,6 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker_device::Runtime;
 use openraft::errors::{ClientWriteError, RaftError};
+use openraft::storage::RaftStateMachine;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use openraft::{Config, Raft, ServerState, SnapshotPolicy};
 
@@ -77,6 +78,60 @@ pub struct ReplicaStatus {
     pub stopped: Option<String>,
 }
 
+/// Returns openraft's configuration.
+///
+/// # Errors
+/// `InvalidInput` if the settings contradict each other.
+pub(super) fn config(settings: &ReplicaSettings) -> io::Result<Config> {
+    let ms = |duration: Duration| duration.as_millis() as u64;
+    let config = Config {
+        cluster_name: "esker".into(),
+        heartbeat_interval: ms(settings.heartbeat),
+        election_timeout_min: ms(settings.election.0),
+        election_timeout_max: ms(settings.election.1),
+        max_payload_entries: settings.entries_a_request,
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: u64::MAX,
+        enable_pre_vote: Some(true),
+        // A restarted leader would not know which of its entries were acknowledged.
+        enable_leader_restore: Some(false),
+        allow_log_reversion: Some(false),
+        ..Config::default()
+    };
+    config.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+/// Handles a request of another replica.
+///
+/// # Errors
+/// If the replica has stopped.
+pub(super) async fn handle<SM>(
+    raft: &Raft<TypeConfig, SM>,
+    request: RaftRequest,
+) -> Result<RaftResponse, String>
+where
+    SM: RaftStateMachine<TypeConfig, SnapshotData = Bytes>,
+{
+    let failed = |error: RaftError<TypeConfig>| error.to_string();
+    match request {
+        RaftRequest::Append(request) => {
+            raft.append_entries(request).await.map(RaftResponse::Append).map_err(failed)
+        }
+        RaftRequest::Vote(request) => raft.vote(request).await.map(RaftResponse::Vote).map_err(failed),
+        RaftRequest::PreVote(request) => {
+            raft.pre_vote(request).await.map(RaftResponse::PreVote).map_err(failed)
+        }
+        RaftRequest::Snapshot(vote, snapshot) => {
+            let installed = raft.install_full_snapshot(vote, snapshot).await;
+            installed.map(RaftResponse::Snapshot).map_err(|error| error.to_string())
+        }
+        RaftRequest::Transfer(request) => {
+            let handled = raft.handle_transfer_leader(request).await;
+            handled.map(RaftResponse::Transfer).map_err(|error| error.to_string())
+        }
+    }
+}
+
 impl<M: GroupMachine> Replica<M> {
     /// Starts the replica of a node with the log that it has, if any.
     ///
@@ -90,19 +145,7 @@ impl<M: GroupMachine> Replica<M> {
         transport: Arc<dyn Transport>,
         runtime: Arc<dyn Runtime>,
     ) -> io::Result<Replica<M>> {
-        let ms = |duration: Duration| duration.as_millis() as u64;
-        let config = Config {
-            cluster_name: "esker".into(),
-            heartbeat_interval: ms(settings.heartbeat),
-            election_timeout_min: ms(settings.election.0),
-            election_timeout_max: ms(settings.election.1),
-            max_payload_entries: settings.entries_a_request,
-            snapshot_policy: SnapshotPolicy::Never,
-            enable_pre_vote: Some(true),
-            allow_log_reversion: Some(false),
-            ..Config::default()
-        };
-        let config = config.validate().map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+        let config = config(settings)?;
         let started = Raft::new(node, Arc::new(config), Network(transport), log, machine.clone());
         let raft = enter(runtime.clone(), started).await.map_err(io::Error::other)?;
         Ok(Replica { raft, runtime, machine })
@@ -133,33 +176,7 @@ impl<M: GroupMachine> Replica<M> {
     /// # Errors
     /// If the replica has stopped.
     pub async fn handle(&self, request: RaftRequest) -> Result<RaftResponse, String> {
-        let raft = &self.raft;
-        let handled = async {
-            match request {
-                RaftRequest::Append(request) => raft
-                    .append_entries(request)
-                    .await
-                    .map(RaftResponse::Append)
-                    .map_err(|error| error.to_string()),
-                RaftRequest::Vote(request) => {
-                    raft.vote(request).await.map(RaftResponse::Vote).map_err(|error| error.to_string())
-                }
-                RaftRequest::PreVote(request) => {
-                    raft.pre_vote(request).await.map(RaftResponse::PreVote).map_err(|error| error.to_string())
-                }
-                RaftRequest::Snapshot(vote, snapshot) => raft
-                    .install_full_snapshot(vote, snapshot)
-                    .await
-                    .map(RaftResponse::Snapshot)
-                    .map_err(|error| error.to_string()),
-                RaftRequest::Transfer(request) => raft
-                    .handle_transfer_leader(request)
-                    .await
-                    .map(RaftResponse::Transfer)
-                    .map_err(|error| error.to_string()),
-            }
-        };
-        enter(self.runtime.clone(), handled).await
+        enter(self.runtime.clone(), handle(&self.raft, request)).await
     }
 
     /// Returns the state at this moment.

@@ -141,6 +141,13 @@ impl Sub for NodeInstant {
 /// Offset of all instants, so that openraft may subtract a timeout from the time of an early one.
 const EPOCH: Duration = Duration::from_secs(1 << 20);
 
+impl NodeInstant {
+    /// Returns the time in the clock of the node's runtime.
+    pub(super) fn since_start(self) -> Duration {
+        self.0.saturating_sub(EPOCH)
+    }
+}
+
 impl openraft::Instant for NodeInstant {
     fn now() -> NodeInstant {
         NodeInstant(EPOCH + current().now())

@@ -76,6 +76,12 @@ impl LogContents {
                 dead.extend(group.entries.split_off(&from).into_values());
                 false
             }
+            // A group that is forgotten: everything that the record voids lies before it, as for a truncation.
+            LogKey::Purge { through: u64::MAX, .. } => {
+                dead.extend(std::mem::take(&mut group.entries).into_values());
+                dead.extend(group.purged.take().map(|(place, ..)| place));
+                false
+            }
             LogKey::Purge { through, .. } => {
                 let later = through.checked_add(1).map(|next| group.entries.split_off(&next));
                 let purged = std::mem::replace(&mut group.entries, later.unwrap_or_default());

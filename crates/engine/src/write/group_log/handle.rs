@@ -115,13 +115,28 @@ impl GroupLog {
         self.change(LogKey::Truncate { group, from }, &[]).await
     }
 
-    /// Removes the entries of a group up to index `through`. The next entry may have any higher index if the group then
+    /// Removes the entries of a group up to index `through`, which is less than `u64::MAX`. The next entry may have any higher index if the group then
     /// holds none. `note` is returned by [`purged`](Self::purged).
     ///
     /// # Errors
     /// As [`append`](Self::append).
     pub async fn purge(&self, group: u8, through: u64, note: &[u8]) -> Result<Written> {
         self.change(LogKey::Purge { group, through }, note).await
+    }
+
+    /// Removes all entries of a group, and what was purged of it. Its states stay, and its next entry may have any index.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub async fn forget(&self, group: u8) -> Result<Written> {
+        self.change(LogKey::Purge { group, through: u64::MAX }, &[]).await
+    }
+
+    /// Returns the bytes of current records of all groups, and the bytes of the log's slots. Records that are current in
+    /// old segments are copied forward while they take at most half.
+    pub fn usage(&self) -> (u64, u64) {
+        let slots = u64::from(self.lane.slots) * u64::from(self.lane.shape.segment_bytes);
+        (self.lane.state.lock().contents.live_bytes(), slots)
     }
 
     async fn change(&self, key: LogKey, value: &[u8]) -> Result<Written> {

@@ -1,0 +1,90 @@
+//! Packs waiting proposals into entries. No timer delays the first one: what comes while entries are on their way shares the
+//! next entry.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures_util::future::BoxFuture;
+
+use super::entry::{Step, encode_entry};
+use super::error::{GroupError, NotReady};
+use super::queue::{Batch, WriteEnd};
+use super::status::count;
+use super::{Group, KeyspaceMachine};
+
+impl Group {
+    /// Queues a proposal.
+    pub(super) fn push(
+        &self,
+        term: u64,
+        step: Step,
+        held: Box<dyn Send>,
+    ) -> BoxFuture<'static, Result<u64, GroupError>> {
+        let refused = match self.ready_term() {
+            Ok(ready) if ready == term => return self.queue.push(term, step, held, self.now()),
+            Ok(_) => NotReady { leader: self.serving.leader() },
+            Err(why) => why,
+        };
+        count(&self.counters.refused, 1);
+        Box::pin(std::future::ready(Err(GroupError::NotReady(refused))))
+    }
+
+    /// Sends proposals until the replica is stopped.
+    pub(super) async fn send_proposals(self: Arc<Group>) {
+        let settings = &self.parts.settings;
+        while !self.queue.is_stopped() {
+            while let Some(batch) =
+                self.queue.take(settings.entry_bytes, settings.entries_in_flight, self.now())
+            {
+                self.send(batch).await;
+            }
+            self.queue.work.notified().await;
+        }
+    }
+
+    async fn send(&self, batch: Batch) {
+        let Batch { number, term, steps, oldest } = batch;
+        let Ok(instance) = self.running() else {
+            let leader = self.serving.leader();
+            self.end(number, &WriteEnd::Refused(NotReady { leader }));
+            return;
+        };
+        let entry = encode_entry(steps.iter());
+        let (machine, runtime) = (self.machine.clone(), self.parts.runtime.clone());
+        let committed_at = Arc::new(AtomicU64::new(0));
+        let noted = committed_at.clone();
+        let on_commit = move |index| {
+            machine_keeps(&machine, index, steps);
+            noted.store(runtime.now().as_micros() as u64, Ordering::Relaxed);
+        };
+        let (queue, counters, runtime) =
+            (self.queue.clone(), self.counters.clone(), self.parts.runtime.clone());
+        let on_end = move |end: WriteEnd| {
+            let answered = queue.end(number, &end);
+            let counter = match &end {
+                WriteEnd::Applied(_) => &counters.proposals,
+                WriteEnd::Refused(_) => &counters.refused,
+                WriteEnd::Uncertain(_) => &counters.uncertain,
+            };
+            count(counter, answered);
+            if let WriteEnd::Applied(_) = end {
+                let (now, committed) = (runtime.now().as_micros() as u64, committed_at.load(Ordering::Relaxed));
+                count(&counters.led_entries, 1);
+                count(&counters.commit_us, committed.saturating_sub(oldest.as_micros() as u64));
+                count(&counters.apply_us, now.saturating_sub(committed));
+            }
+        };
+        instance.write(term, entry, on_commit, on_end).await;
+    }
+
+    /// Ends an entry that was not sent.
+    fn end(&self, number: u64, end: &WriteEnd) {
+        let answered = self.queue.end(number, end);
+        count(&self.counters.refused, answered);
+    }
+}
+
+/// Keeps the steps of a committed entry, so that they need not be decoded, and observers see the origin of each change.
+fn machine_keeps(machine: &KeyspaceMachine, index: u64, steps: Vec<Step>) {
+    machine.own.lock().insert(index, steps);
+}

@@ -1,0 +1,204 @@
+//! Proposals that wait for the next entry, and entries on their way.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use super::entry::{Step, step_bytes};
+use super::error::{GroupError, NotReady};
+
+type Answer = Result<u64, GroupError>;
+
+/// A proposal that waits for an entry.
+struct Waiting {
+    term: u64,
+    step: Step,
+    bytes: usize,
+    at: Duration,
+    writer: Writer,
+}
+
+/// The writer of a proposal, and the reservation that ends with it.
+struct Writer {
+    answer: Option<oneshot::Sender<Answer>>,
+    _held: Box<dyn Send>,
+}
+
+/// Proposals that make one entry.
+pub(super) struct Batch {
+    pub(super) number: u64,
+    pub(super) term: u64,
+    pub(super) steps: Vec<Step>,
+    pub(super) oldest: Duration,
+}
+
+/// Proposals of an entry on its way.
+struct OnItsWay {
+    writers: Vec<Writer>,
+    bytes: usize,
+    since: Duration,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: VecDeque<Waiting>,
+    on_their_way: BTreeMap<u64, OnItsWay>,
+    next_number: u64,
+    bytes: usize,
+    is_paused: bool,
+    is_stopped: bool,
+}
+
+/// The end of an entry.
+pub(crate) enum WriteEnd {
+    /// It was applied here. The versions of its proposals, 8 bytes each.
+    Applied(bytes::Bytes),
+    /// It is certainly not done.
+    Refused(NotReady),
+    /// It may be done now, later or never.
+    Uncertain(String),
+}
+
+/// Proposals of a group, in order.
+#[derive(Default)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// Wakes the proposer.
+    pub(super) work: Notify,
+}
+
+impl Queue {
+    /// Adds a proposal. The future has its outcome.
+    pub(super) fn push(&self, term: u64, step: Step, held: Box<dyn Send>, now: Duration) -> BoxFuture<'static, Answer> {
+        let (answer, answered) = oneshot::channel();
+        let bytes = step_bytes(&step);
+        {
+            let mut state = self.state.lock();
+            if !state.is_stopped {
+                state.bytes += bytes;
+                let writer = Writer { answer: Some(answer), _held: held };
+                state.waiting.push_back(Waiting { term, step, bytes, at: now, writer });
+            }
+        }
+        self.work.notify_one();
+        Box::pin(async move {
+            // A proposal that came after the stop was dropped at once.
+            answered.await.unwrap_or(Err(GroupError::NotReady(NotReady { leader: None })))
+        })
+    }
+
+    /// Takes proposals of one term that fit in an entry; `None` if none may be sent now.
+    pub(super) fn take(&self, entry_bytes: usize, in_flight: usize, now: Duration) -> Option<Batch> {
+        let mut state = self.state.lock();
+        if state.is_paused || state.on_their_way.len() >= in_flight {
+            return None;
+        }
+        let first = state.waiting.front()?;
+        let (term, oldest) = (first.term, first.at);
+        let (mut steps, mut writers, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while let Some(next) = state.waiting.front() {
+            if !steps.is_empty() && (next.term != term || bytes + next.bytes > entry_bytes) {
+                break;
+            }
+            let Some(next) = state.waiting.pop_front() else { break };
+            bytes += next.bytes;
+            steps.push(next.step);
+            writers.push(next.writer);
+        }
+        let number = state.next_number;
+        state.next_number += 1;
+        state.on_their_way.insert(number, OnItsWay { writers, bytes, since: now });
+        Some(Batch { number, term, steps, oldest })
+    }
+
+    /// Ends an entry: reservations end, then its writers are answered. Returns their number.
+    pub(super) fn end(&self, number: u64, end: &WriteEnd) -> u64 {
+        let Some(ended) = self.state.lock().on_their_way.remove(&number) else { return 0 };
+        self.state.lock().bytes -= ended.bytes;
+        self.work.notify_one();
+        let mut answered = 0;
+        for (at, Writer { answer, _held: held }) in ended.writers.into_iter().enumerate() {
+            drop(held);
+            let Some(answer) = answer else { continue };
+            answered += 1;
+            // A writer that no longer waits has dropped its end.
+            let _ = answer.send(match end {
+                WriteEnd::Applied(versions) => Ok(version(versions, at)),
+                WriteEnd::Refused(why) => Err(GroupError::NotReady(*why)),
+                WriteEnd::Uncertain(why) => Err(GroupError::Uncertain(why.clone())),
+            });
+        }
+        answered
+    }
+
+    /// Answers the writers of entries that are on their way since `before` as uncertain. Their reservations stay until the
+    /// entries end. Returns the number of writers.
+    pub(super) fn answer_late(&self, before: Duration) -> u64 {
+        let mut late = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let entries = state.on_their_way.values_mut().filter(|entry| entry.since < before);
+            late.extend(entries.flat_map(|entry| &mut entry.writers).filter_map(|writer| writer.answer.take()));
+        }
+        let count = late.len() as u64;
+        for answer in late {
+            let why = "the entry with it is not committed yet".to_owned();
+            let _ = answer.send(Err(GroupError::Uncertain(why)));
+        }
+        count
+    }
+
+    /// Refuses waiting proposals of other terms than `term`. They were never appended. Returns their number.
+    pub(super) fn refuse_others(&self, term: Option<u64>, leader: Option<u64>) -> u64 {
+        let mut refused = Vec::new();
+        {
+            let mut state = self.state.lock();
+            let all = std::mem::take(&mut state.waiting);
+            let (kept, others): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|next| Some(next.term) == term);
+            state.waiting = kept;
+            state.bytes -= others.iter().map(|next| next.bytes).sum::<usize>();
+            refused.extend(others);
+        }
+        let count = refused.len() as u64;
+        for Waiting { writer: Writer { answer, _held: held }, .. } in refused {
+            drop(held);
+            if let Some(answer) = answer {
+                let _ = answer.send(Err(GroupError::NotReady(NotReady { leader })));
+            }
+        }
+        count
+    }
+
+    /// Keeps proposals from being sent, or sends them again.
+    pub(super) fn pause(&self, is_paused: bool) {
+        self.state.lock().is_paused = is_paused;
+        self.work.notify_one();
+    }
+
+    /// Refuses all proposals from now on.
+    pub(super) fn stop(&self) {
+        self.state.lock().is_stopped = true;
+        self.refuse_others(None, None);
+        self.work.notify_one();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().is_stopped
+    }
+
+    pub(super) fn has_entries_on_their_way(&self) -> bool {
+        !self.state.lock().on_their_way.is_empty()
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.state.lock().bytes as u64
+    }
+}
+
+fn version(versions: &[u8], at: usize) -> u64 {
+    let (versions, _) = versions.as_chunks::<8>();
+    versions.get(at).map_or(0, |version| u64::from_le_bytes(*version))
+}

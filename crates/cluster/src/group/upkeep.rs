@@ -1,0 +1,139 @@
+//! Advances the floor of a group and purges its log, answers proposals that take too long, and abandons snapshots that do not
+//! arrive.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select;
+
+use super::status::count;
+use super::{Group, Instance, Slot};
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Bytes of entries between two marks.
+const MARK_BYTES: u64 = 1 << 16;
+/// Parts of the log's bytes, of eight: above the first, all groups advance their floors, above the second they purge up to
+/// there although followers lag, above the third they take no entries of leaders.
+const FULL: [u64; 3] = [3, 4, 6];
+/// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
+const SHARE: u64 = 32;
+
+/// What a group keeps of its log.
+pub(super) struct Kept {
+    last_floor: Duration,
+    bytes_at_floor: u64,
+    /// Indexes, with the bytes of entries applied until then.
+    marks: VecDeque<(u64, u64)>,
+}
+
+impl Kept {
+    pub(super) fn new(now: Duration) -> Kept {
+        Kept { last_floor: now, bytes_at_floor: 0, marks: VecDeque::new() }
+    }
+
+    /// Notes how many bytes were applied up to an index. A member that has started anew counts from 0.
+    fn mark(&mut self, index: u64, bytes: u64) {
+        if self.marks.back().is_some_and(|(_, last)| *last > bytes) {
+            (self.bytes_at_floor, self.marks) = (0, VecDeque::new());
+        }
+        if self.marks.back().is_none_or(|(_, last)| bytes >= last + MARK_BYTES) {
+            self.marks.push_back((index, bytes));
+        }
+    }
+
+    /// Returns the last index above which there are at least `keep` bytes, or 0. Older marks are forgotten.
+    fn above(&mut self, bytes: u64, keep: u64) -> u64 {
+        let mut through = 0;
+        while let Some(&(index, at)) = self.marks.front().filter(|(_, at)| bytes - at > keep) {
+            through = index;
+            self.marks.pop_front();
+            if self.marks.is_empty() {
+                self.marks.push_back((index, at));
+                break;
+            }
+        }
+        through
+    }
+}
+
+impl Group {
+    /// Looks after the replica until it is stopped.
+    pub(super) async fn keep_up(self: Arc<Group>) {
+        while !self.queue.is_stopped() {
+            let late = self.now().saturating_sub(self.parts.settings.patience);
+            count(&self.counters.uncertain, self.queue.answer_late(late));
+            let refused = self.queue.refuse_others(self.ready_term().ok(), self.serving.leader());
+            count(&self.counters.refused, refused);
+            // The reason is noted where it is found.
+            let _failed = self.abandon_install().await;
+            if let Ok(instance) = self.running()
+                && let Err(error) = self.keep_log(&instance).await
+                && !matches!(*self.slot.lock(), Slot::Installing)
+                && !self.queue.is_stopped()
+            {
+                self.fail(error);
+            }
+            select(Box::pin(self.upkeep.notified()), self.parts.runtime.sleep(INTERVAL)).await;
+        }
+    }
+
+    /// Returns true if more than this level of the log of all groups is in use.
+    fn is_above(&self, level: usize) -> bool {
+        let (used, of) = self.parts.log.usage();
+        used > of / 8 * FULL[level]
+    }
+
+    /// Returns true if the log has no room for entries of a leader.
+    pub(super) fn lacks_room(&self) -> bool {
+        self.is_above(2)
+    }
+
+    async fn keep_log(&self, instance: &Instance) -> std::io::Result<()> {
+        let (settings, applied, is_full) = (&self.parts.settings, instance.applied(), self.is_above(0));
+        let is_due = {
+            let mut kept = self.kept.lock();
+            kept.mark(applied.index, applied.bytes);
+            let is_old = self.now().saturating_sub(kept.last_floor) >= settings.floor_interval;
+            let is_long = applied.bytes - kept.bytes_at_floor >= settings.floor_bytes;
+            let is_due = (is_old || is_long || is_full) && applied.index > applied.floor;
+            if is_due || is_old {
+                kept.last_floor = self.now();
+                kept.bytes_at_floor = applied.bytes;
+            }
+            is_due
+        };
+        if is_due {
+            instance.advance_floor().await?;
+        }
+        let through = self.purge_through(instance);
+        if through > instance.observe().purged {
+            instance.purge(through).await;
+        }
+        Ok(())
+    }
+
+    /// Returns the index up to which the log is purged: never above the floor. Entries that a follower needs are kept while
+    /// it can be reached, or up to the limits of the settings, and less only if the log of all groups is full.
+    fn purge_through(&self, instance: &Instance) -> u64 {
+        let (settings, applied, observed) = (&self.parts.settings, instance.applied(), instance.observe());
+        let keep = settings.log_bytes.min(self.parts.log.usage().1 / SHARE);
+        let limit = {
+            let by_bytes = self.kept.lock().above(applied.bytes, keep);
+            by_bytes.max(applied.index.saturating_sub(settings.log_entries))
+        };
+        let reachable = observed.matched.iter().filter(|(node, _)| self.parts.peers.is_reachable(*node));
+        let needed = reachable.map(|(_, matched)| *matched).min();
+        let is_leader = observed.brief.is_ready;
+        let wanted = if is_leader { needed.unwrap_or(0) } else { 0 };
+        let mut through = wanted.max(limit);
+        if let Some(sent) = self.sending.lock().values().min() {
+            through = through.min(*sent);
+        }
+        if self.is_above(1) {
+            through = u64::MAX;
+        }
+        through.min(applied.floor).min(observed.built)
+    }
+}
