@@ -8,10 +8,13 @@
 //! placement. See issue 44 and `docs/decisions/0048-consensus.md`.
 
 pub mod group;
+pub mod meta;
+pub mod node;
 pub mod peers;
 mod raft;
 pub mod slots;
 pub mod view;
+pub mod wire;
 
 pub use raft::log_store::GroupStore;
 pub use raft::machine::{GroupMachine, MachineShell};

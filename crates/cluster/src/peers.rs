@@ -23,6 +23,19 @@ pub struct PeerRecord {
     pub zone: String,
 }
 
+/// What a node says of itself in each hello.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodeIdentity {
+    /// Identity of the cluster; 0 for a node that is not a member yet.
+    pub cluster: u64,
+    /// Number of the node.
+    pub node: u64,
+    /// Identity of its store. Never 0.
+    pub store: u64,
+    /// Number of starts of the node, durable before another node hears of it.
+    pub starts: u64,
+}
+
 /// A request of one node to another.
 #[derive(Clone, Debug)]
 pub enum PeerRequest {
@@ -102,6 +115,18 @@ pub trait Peers: Send + Sync + 'static {
 
     /// Sets all nodes that exist, except this one. Connections to others are closed, and theirs are refused.
     fn set_nodes(&self, nodes: Vec<PeerRecord>);
+
+    /// Sets what this node says of itself: before it contacts another one, and again when it has joined.
+    /// A network without hellos ignores it.
+    fn set_identity(&self, _identity: NodeIdentity) {}
+
+    /// Notes the numbers of starts (node, starts) that this node saw before it was started. A lower one is refused.
+    fn remember_starts(&self, _seen: &[(u64, u64)]) {}
+
+    /// Returns the highest number of starts seen of each node, as (node, starts).
+    fn seen_starts(&self) -> Vec<(u64, u64)> {
+        Vec::new()
+    }
 
     /// Returns true if the node answered within the last seconds.
     fn is_reachable(&self, node: u64) -> bool;

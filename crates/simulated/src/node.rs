@@ -16,7 +16,11 @@ pub struct SimNode {
     pub(crate) world: SimRuntime,
     pub(crate) number: u64,
     pub(crate) wall_clock_offset_ms: Arc<AtomicI64>,
+    /// Millionths of a second by which its clock advances in a second of the world, beyond one second.
+    pub(crate) clock_drift_ppm: Arc<AtomicI64>,
 }
+
+const MILLION: i64 = 1_000_000;
 
 impl SimNode {
     /// Returns the number of the machine, from 1 on.
@@ -39,15 +43,37 @@ impl SimNode {
     pub fn jump_wall_clock(&self, by_ms: i64) {
         self.wall_clock_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
+
+    /// Sets by how many millionths the clock of this machine is faster than that of the world, or slower: both its
+    /// monotonic time and its wall clock. Call it before the machine runs anything.
+    pub fn set_clock_drift(&self, ppm: i64) {
+        assert!(ppm.abs() < MILLION, "a clock does not stand still or run backwards");
+        self.clock_drift_ppm.store(ppm, Ordering::Relaxed);
+    }
+
+    /// Returns how many millionths the clock of this machine makes of a million of the world's.
+    fn rate(&self) -> u128 {
+        (MILLION + self.clock_drift_ppm.load(Ordering::Relaxed)) as u128
+    }
+}
+
+/// Returns `duration` times `factor` divided by `by`.
+fn scaled(duration: Duration, factor: u128, by: u128) -> Duration {
+    if factor == by {
+        return duration;
+    }
+    Duration::from_nanos((duration.as_nanos() * factor / by).min(u64::MAX.into()) as u64)
 }
 
 impl Runtime for SimNode {
     fn now(&self) -> Duration {
-        self.world.now()
+        scaled(self.world.now(), self.rate(), MILLION as u128)
     }
 
     fn wall_clock_ms(&self) -> u64 {
-        self.world.wall_clock_ms().saturating_add_signed(self.wall_clock_offset_ms.load(Ordering::Relaxed))
+        let drift = self.now().as_millis() as i64 - self.world.now().as_millis() as i64;
+        let offset = self.wall_clock_offset_ms.load(Ordering::Relaxed);
+        self.world.wall_clock_ms().saturating_add_signed(offset.saturating_add(drift))
     }
 
     fn random(&self) -> u64 {
@@ -59,7 +85,7 @@ impl Runtime for SimNode {
     }
 
     fn sleep(&self, duration: Duration) -> Task {
-        self.world.sleep(duration)
+        self.world.sleep(scaled(duration, MILLION as u128, self.rate()))
     }
 
     fn parallelism(&self) -> usize {
@@ -102,6 +128,23 @@ mod tests {
         });
         assert_eq!(counts.map(|count| count.load(Ordering::Relaxed)), [10, 20]);
         assert_eq!(nodes[1].wall_clock_ms() - nodes[0].wall_clock_ms(), 500);
+        world.crash();
+    }
+
+    #[test]
+    fn fast_clock_shortens_sleeps_and_lengthens_time() {
+        let world = SimRuntime::new(2);
+        let (fast, slow) = (world.add_node(), world.add_node());
+        fast.set_clock_drift(250_000);
+        slow.set_clock_drift(-200_000);
+        world.run(async {
+            fast.sleep(Duration::from_millis(1000)).await;
+            assert_eq!(world.now(), Duration::from_millis(800));
+            slow.sleep(Duration::from_millis(160)).await;
+            assert_eq!(world.now(), Duration::from_millis(1000));
+        });
+        assert_eq!([fast.now(), slow.now()], [1250, 800].map(Duration::from_millis));
+        assert_eq!(fast.wall_clock_ms() - slow.wall_clock_ms(), 450);
         world.crash();
     }
 }

@@ -207,7 +207,12 @@ impl SimRuntime {
         let mut state = self.world.state.lock();
         let number = state.next_node;
         state.next_node += 1;
-        SimNode { world: self.clone(), number, wall_clock_offset_ms: Arc::default() }
+        SimNode {
+            world: self.clone(),
+            number,
+            wall_clock_offset_ms: Arc::default(),
+            clock_drift_ppm: Arc::default(),
+        }
     }
 
     pub(crate) fn spawn_owned(&self, name: &'static str, owner: u64, task: Task) {

@@ -1,7 +1,13 @@
-//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, and three nodes.
+//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, and clusters.
 
+mod campaign;
+mod checker;
+mod clients;
 mod history;
 mod log_lane;
+mod machines;
+mod membership;
+mod network;
 mod nodes;
 mod refused;
 mod suite;

@@ -154,7 +154,8 @@ async fn open_all(options: Options) -> Result<Opened> {
         "the store is open; users can fill user_limit_bytes"
     );
     let duration = space.runtime.now().saturating_sub(began);
-    let recovery = Recovery { keys: writer.catalog.index.len(), segments, metadata_bytes, duration };
+    let (keys, accepts_loss) = (writer.catalog.index.len(), options.accept_loss);
+    let recovery = Recovery { keys, segments, metadata_bytes, duration, accepts_loss };
     Ok(Opened { writer, compactions, pauses, recovery, access: Access::of(&options) })
 }
 

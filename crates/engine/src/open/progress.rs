@@ -104,6 +104,8 @@ pub struct Recovery {
     pub metadata_bytes: u64,
     /// Duration of the opening.
     pub duration: Duration,
+    /// True if [`Options::accept_loss`](crate::Options::accept_loss) was set: records that were acknowledged may be lost.
+    pub accepts_loss: bool,
 }
 
 #[cfg(test)]

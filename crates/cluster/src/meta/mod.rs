@@ -1,0 +1,4 @@
+//! The meta group: the nodes of the cluster, in keyspace 15.
+
+pub mod codec;
+pub mod table;

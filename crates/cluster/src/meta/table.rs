@@ -1,0 +1,138 @@
+//! The keys of the meta group, and what they say together.
+//!
+//! ```text
+//! cluster      version (1) | cluster (8) | groups (1) | replicas (1)
+//! node/<id>    a record of a node, while it is a member
+//! gone/<id>    identity of the store (8) of a node that was removed
+//! ```
+//!
+//! `<id>` has sixteen hexadecimal digits. The number of a removed node is never used again.
+
+use std::collections::BTreeMap;
+
+use bytes::{Buf, BufMut};
+use esker_engine::{Result, Store};
+
+use super::codec::{get_record, put_record};
+use crate::peers::PeerRecord;
+
+const VERSION: u8 = 1;
+/// Key of the settings.
+pub const CLUSTER_KEY: &[u8] = b"cluster";
+
+/// Settings that all nodes share, fixed when the cluster was founded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClusterRecord {
+    /// Identity of the cluster.
+    pub cluster: u64,
+    /// Number of data groups.
+    pub groups: u8,
+    /// Maximum number of voters of a group.
+    pub replicas: u8,
+}
+
+impl ClusterRecord {
+    /// Returns the record as bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = vec![VERSION];
+        bytes.put_u64_le(self.cluster);
+        bytes.extend([self.groups, self.replicas]);
+        bytes
+    }
+
+    fn decode(mut bytes: &[u8]) -> Option<ClusterRecord> {
+        if bytes.try_get_u8().ok()? != VERSION {
+            return None;
+        }
+        let cluster = bytes.try_get_u64_le().ok()?;
+        let (groups, replicas) = (bytes.try_get_u8().ok()?, bytes.try_get_u8().ok()?);
+        bytes.is_empty().then_some(ClusterRecord { cluster, groups, replicas })
+    }
+}
+
+/// Returns the key of a member.
+pub fn node_key(node: u64) -> Vec<u8> {
+    format!("node/{node:016x}").into_bytes()
+}
+
+/// Returns the key of a removed node.
+pub fn gone_key(node: u64) -> Vec<u8> {
+    format!("gone/{node:016x}").into_bytes()
+}
+
+/// Returns the record of a node as bytes.
+pub fn record_bytes(record: &PeerRecord) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    put_record(&mut bytes, record);
+    bytes
+}
+
+/// The content of the meta group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MetaTable {
+    /// Settings, once they are there.
+    pub cluster: Option<ClusterRecord>,
+    /// Members, by number.
+    pub nodes: BTreeMap<u64, PeerRecord>,
+    /// Identities of the stores of removed nodes, by number.
+    pub gone: BTreeMap<u64, u64>,
+}
+
+impl MetaTable {
+    /// Reads the keyspace of the meta group. Keys of later versions are passed over.
+    ///
+    /// # Errors
+    /// The error of a read.
+    pub async fn read(meta: &Store) -> Result<MetaTable> {
+        let (mut table, mut entries) = (MetaTable::default(), meta.stream());
+        while let Some(entry) = entries.next().await {
+            let entry = entry?;
+            table.add(&entry.key, &entry.value);
+        }
+        Ok(table)
+    }
+
+    fn add(&mut self, key: &[u8], value: &[u8]) {
+        let number = |key: &[u8]| u64::from_str_radix(std::str::from_utf8(key).ok()?, 16).ok();
+        if key == CLUSTER_KEY {
+            self.cluster = ClusterRecord::decode(value);
+        } else if let Some(node) = key.strip_prefix(b"node/").and_then(number) {
+            let record = get_record(&mut &value[..]).filter(|record| record.node == node);
+            self.nodes.extend(record.map(|record| (node, record)));
+        } else if let Some(node) = key.strip_prefix(b"gone/").and_then(number) {
+            let store = value.try_into().map(u64::from_le_bytes).unwrap_or_default();
+            self.gone.insert(node, store);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_has_what_its_keys_say() {
+        let cluster = ClusterRecord { cluster: 77, groups: 12, replicas: 3 };
+        let node = PeerRecord {
+            node: 0xab,
+            store: 4,
+            peers: "p:1".into(),
+            resp: "r:1".into(),
+            grpc: None,
+            zone: "z".into(),
+        };
+        let mut table = MetaTable::default();
+        table.add(CLUSTER_KEY, &cluster.encode());
+        table.add(&node_key(0xab), &record_bytes(&node));
+        table.add(&node_key(0xac), &record_bytes(&node));
+        table.add(&gone_key(0xad), &9_u64.to_le_bytes());
+        table.add(b"later", b"x");
+        assert_eq!(table.cluster, Some(cluster));
+        assert_eq!(
+            table.nodes,
+            BTreeMap::from([(0xab, node)]),
+            "a record under another number is passed over"
+        );
+        assert_eq!(table.gone, BTreeMap::from([(0xad, 9)]));
+    }
+}

@@ -1,0 +1,38 @@
+//! Requests of other nodes.
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+
+use super::core::Node;
+use crate::peers::{PeerHandler, PeerRequest, PeerResponse};
+
+fn refused(why: impl Into<String>) -> BoxFuture<'static, PeerResponse> {
+    Box::pin(std::future::ready(PeerResponse::Refused(why.into())))
+}
+
+impl PeerHandler for Node {
+    fn handle(&self, from: Option<u64>, request: PeerRequest) -> BoxFuture<'static, PeerResponse> {
+        let node = self.shared();
+        let group = match &request {
+            PeerRequest::Raft { group, .. }
+            | PeerRequest::SnapshotPart { group, .. }
+            | PeerRequest::Transfer { group, .. } => *group,
+            PeerRequest::Join(record) => {
+                let record = record.clone();
+                return async move { node.admit(record).await }.boxed();
+            }
+            PeerRequest::Remove { node: removed } => {
+                let removed = *removed;
+                return match from {
+                    Some(_) => async move { node.remove_here(removed).await }.boxed(),
+                    None => refused("only a member removes a node"),
+                };
+            }
+        };
+        match (from, node.replica(group)) {
+            (None, _) => refused("the sender is no member of the cluster"),
+            (_, None) => refused(format!("there is no group {group}")),
+            (Some(from), Some(replica)) => replica.handle(from, request),
+        }
+    }
+}

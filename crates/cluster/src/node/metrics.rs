@@ -1,0 +1,119 @@
+//! Figures of a node.
+
+use std::sync::atomic::Ordering;
+
+use super::core::Node;
+use crate::group::{Group, Role};
+use crate::view::Metric;
+
+struct Figures(Vec<Metric>);
+
+impl Figures {
+    fn add(&mut self, name: &'static str, help: &'static str, labels: (Option<u8>, Option<u64>), value: u64) {
+        self.0.push(Metric { name, help, is_counter: false, labels, value: value as f64 });
+    }
+
+    fn count(
+        &mut self,
+        name: &'static str,
+        help: &'static str,
+        labels: (Option<u8>, Option<u64>),
+        value: u64,
+    ) {
+        self.0.push(Metric { name, help, is_counter: true, labels, value: value as f64 });
+    }
+}
+
+/// Returns the figures of a node, those of one name in a row.
+pub(super) fn metrics(node: &Node) -> Vec<Metric> {
+    let mut figures = Figures(Vec::new());
+    let others: Vec<_> = node.all_known().into_keys().filter(|other| *other != node.identity.node).collect();
+    let connected = others.iter().filter(|other| node.peers.is_reachable(**other)).count();
+    let of_node = (None, None);
+    figures.add("nodes", "Nodes of the cluster that this node knows of.", of_node, others.len() as u64 + 1);
+    figures.add(
+        "peers_connected",
+        "Other nodes that answered within the last seconds.",
+        of_node,
+        connected as u64,
+    );
+    for (name, help, value) in [
+        ("lease_hits_total", "Reads answered by the lease of the leader.", &node.lease_hits),
+        ("lease_misses_total", "Reads that needed a confirmation by a majority.", &node.lease_misses),
+        ("transfers_total", "Leaderships that this node handed to another.", &node.transfers),
+        ("membership_changes_total", "Changes of a group's members that this node made.", &node.changes),
+    ] {
+        figures.count(name, help, of_node, value.load(Ordering::Relaxed));
+    }
+    for replica in node.replicas.values() {
+        of_group(&mut figures, replica);
+    }
+    let mut figures = figures.0;
+    figures.sort_by_key(|figure| figure.name);
+    figures
+}
+
+fn of_group(figures: &mut Figures, replica: &Group) {
+    let (status, labels) = (replica.status(), (Some(replica.number()), None));
+    let (counters, leads) = (status.counters, u64::from(replica.ready_term().is_ok()));
+    let has_leader = u64::from(leads == 1 || status.leader.is_some());
+    for (name, help, value) in [
+        ("leads", "1 if this node leads the group and serves it.", leads),
+        ("has_leader", "1 if this node knows a leader of the group.", has_leader),
+        (
+            "installing",
+            "1 while the replica receives the keys of its group.",
+            u64::from(status.role == Role::Installing),
+        ),
+        ("stopped", "1 if the replica has stopped after an error.", u64::from(status.stopped.is_some())),
+        ("term", "Term of the last election that this node knows of.", status.term),
+        ("voters", "Nodes that vote in the group.", status.voters.len() as u64),
+        (
+            "learners",
+            "Nodes that receive the log of the group and do not vote.",
+            status.learners.len() as u64,
+        ),
+        ("last_index", "Index of the last entry in the log here.", status.last_index),
+        ("applied_index", "Index of the last entry applied here.", status.applied),
+        ("floor_index", "Index up to which applied entries are durable here without the log.", status.floor),
+        (
+            "floor_lag_entries",
+            "Entries applied here above the floor.",
+            status.applied.saturating_sub(status.floor),
+        ),
+        ("purged_index", "Index up to which entries are purged here.", status.purged),
+        ("queued_bytes", "Bytes of writes that wait or are on their way.", counters.queued_bytes),
+    ] {
+        figures.add(name, help, labels, value);
+    }
+    for (name, help, value) in [
+        (
+            "terms_served_total",
+            "Times at which this node became the leader of the group and ready.",
+            counters.terms_served,
+        ),
+        ("entries_total", "Entries applied here.", counters.entries),
+        ("entry_bytes_total", "Bytes of the entries applied here.", counters.entry_bytes),
+        ("led_entries_total", "Entries applied here that this node proposed.", counters.led_entries),
+        ("proposals_total", "Writes that were applied here and answered.", counters.proposals),
+        ("uncertain_total", "Writes that were answered as uncertain.", counters.uncertain),
+        ("refused_total", "Writes that were refused, certainly not done.", counters.refused),
+        ("confirmations_total", "Confirmations of the leader by a majority.", counters.confirmations),
+        ("commit_microseconds_total", "Time from a write's call to its entry's commit.", counters.commit_us),
+        ("apply_microseconds_total", "Time from an entry's commit until it was applied.", counters.apply_us),
+        ("snapshots_sent_total", "Copies of the group's keys sent completely.", counters.snapshots_sent),
+        (
+            "snapshots_received_total",
+            "Copies of the group's keys received completely.",
+            counters.snapshots_received,
+        ),
+        ("snapshot_bytes_total", "Bytes of keys and values sent in copies.", counters.snapshot_bytes),
+    ] {
+        figures.count(name, help, labels, value);
+    }
+    for (node, matched) in status.matched {
+        let lag = status.last_index.saturating_sub(matched);
+        let help = "Entries that are not known to be durable on another node.";
+        figures.add("follower_lag_entries", help, (labels.0, Some(node)), lag);
+    }
+}

@@ -1,0 +1,28 @@
+//! A node: what a server process holds of its cluster. See `docs/decisions/0051-groups.md`, section Nodes.
+//!
+//! * `open`: the start: `identity` is durable in the log; `joining` founds or joins; replicas of all groups are started.
+//! * `replicator`, `viewing`, `handler`: the node as the engine, the server and other nodes see it.
+//! * `members`: joins and removals, made by the leader of the meta group.
+//! * `reconcile`: the task that makes each group's members and leader what `plan` says.
+//! * `topology`, `metrics`: nodes, groups and figures at one moment.
+//! * `core`: what these share.
+
+mod core;
+mod error;
+mod handler;
+mod identity;
+mod joining;
+mod members;
+mod metrics;
+mod open;
+mod plan;
+mod reconcile;
+mod replicator;
+mod settings;
+mod topology;
+mod viewing;
+
+pub use self::core::Node;
+pub use error::NodeError;
+pub use joining::OTHER_CLUSTER;
+pub use settings::{Begin, NodeSettings};

@@ -1,0 +1,225 @@
+//! The start and the end of a node.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use esker_engine::{Applier, Error, GroupLog, Result, Store, StoredChange};
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+
+use super::core::Node;
+use super::error::NodeError;
+use super::identity::{Identity, Phase, count_start, seen_starts};
+use super::joining::{check_cluster, identify, join};
+use super::reconcile;
+use super::replicator::Joint;
+use super::settings::NodeSettings;
+use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
+use crate::meta::table::MetaTable;
+use crate::peers::{NodeIdentity, PeerRecord, Peers};
+use crate::raft::replica::ReplicaSettings;
+use crate::slots::{Groups, META_GROUP};
+use crate::view::Topology;
+
+/// Applies committed entries to the store.
+struct ToStore(Applier);
+
+impl Apply for ToStore {
+    fn apply(&self, group: u8, proposals: Vec<Vec<StoredChange>>) -> BoxFuture<'_, Result<Vec<u64>>> {
+        Box::pin(self.0.apply(group, proposals))
+    }
+
+    fn clear(&self, group: u8) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.clear(group))
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.0.flush())
+    }
+}
+
+impl Node {
+    /// Passes a change of leadership to the server.
+    fn leads(&self, group: u8, leads: bool) {
+        tracing::info!(
+            "group {group} is {}",
+            if leads { "led by this node" } else { "served here no longer" }
+        );
+        if group != META_GROUP {
+            let watches = self.watches.lock().clone();
+            watches.iter().for_each(|watch| watch.leads(group, leads));
+        }
+    }
+}
+
+impl Node {
+    /// Makes a store a node of its cluster: founds it, or joins it, which waits for another node to answer, or continues as
+    /// the member that it is. The store is a replicated one from then on. The network hands requests of other nodes to the
+    /// returned node.
+    ///
+    /// # Errors
+    /// [`NodeError`], which names the remedy.
+    pub async fn open(
+        store: Store,
+        settings: NodeSettings,
+        peers: Arc<dyn Peers>,
+    ) -> Result<Arc<Node>, NodeError> {
+        settings.check()?;
+        let log = store.group_log().ok_or(NodeError::NoLog)?;
+        let mut identity = identify(&store, &log, &settings).await?;
+        let starts = count_start(&log).await?;
+        peers.remember_starts(&seen_starts(&log));
+        peers.set_identity(hello(&identity, starts));
+        let meta = store.database(META_GROUP)?;
+        let mut table = MetaTable::read(&meta).await?;
+        if identity.phase == Phase::Joining {
+            identity = join(identity, &log, &settings, &peers).await?;
+            peers.set_identity(hello(&identity, starts));
+        } else {
+            let known: Vec<_> = identity.nodes.iter().chain(table.nodes.values()).cloned().collect();
+            check_cluster(&identity, &known, &settings, &peers).await?;
+        }
+        if table.gone.contains_key(&identity.node) {
+            return Err(NodeError::Removed { node: identity.node });
+        }
+        // Nodes that joined before this one may have been removed since.
+        let named: BTreeMap<u64, PeerRecord> =
+            identity.nodes.iter().map(|record| (record.node, record.clone())).collect();
+        let named = if table.nodes.is_empty() { named } else { BTreeMap::new() };
+        let parts = Parts { identity, settings, log, meta, peers, table: std::mem::take(&mut table), named };
+        let node = start(&store, parts).await?;
+        node.found().await?;
+        node.runtime().spawn("node", Box::pin(reconcile::run(node.clone())));
+        Ok(node)
+    }
+
+    /// Founds the groups of a new cluster, unless an earlier start did.
+    async fn found(&self) -> Result<(), NodeError> {
+        if self.identity.phase != Phase::Founding {
+            return Ok(());
+        }
+        for (group, replica) in &self.replicas {
+            let status = replica.status();
+            if status.voters.is_empty() && status.last_index == 0 {
+                let founded = replica.found().await;
+                founded.map_err(|error| NodeError::Group { group: *group, why: error.to_string() })?;
+            }
+        }
+        while !self.leads_meta() {
+            self.runtime().sleep(self.settings.heartbeat).await;
+        }
+        self.write_settings().await?;
+        Identity { phase: Phase::Member, ..self.identity.clone() }.write(&self.log).await?;
+        tracing::info!("founded cluster {:016x} as node {:016x}", self.identity.cluster, self.identity.node);
+        Ok(())
+    }
+
+    /// Returns the number of this node.
+    pub fn number(&self) -> u64 {
+        self.identity.node
+    }
+
+    /// Returns the identity of the cluster.
+    pub fn cluster(&self) -> u64 {
+        self.identity.cluster
+    }
+
+    /// Stops all replicas. The store stays open, and refuses writes.
+    pub async fn stop(&self) {
+        self.has_stopped.store(true, Ordering::Relaxed);
+        for replica in self.replicas.values() {
+            replica.stop().await;
+        }
+    }
+}
+
+fn hello(identity: &Identity, starts: u64) -> NodeIdentity {
+    NodeIdentity { cluster: identity.cluster, node: identity.node, store: identity.store, starts }
+}
+
+/// What a node is made of.
+struct Parts {
+    identity: Identity,
+    settings: NodeSettings,
+    log: GroupLog,
+    meta: Store,
+    peers: Arc<dyn Peers>,
+    table: MetaTable,
+    named: BTreeMap<u64, PeerRecord>,
+}
+
+/// Starts the replicas, and connects them with the store.
+async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
+    let groups = Groups::new(parts.identity.groups).ok_or(NodeError::Damaged)?;
+    let joint = Joint::new(groups);
+    let applier: Arc<dyn Apply> = Arc::new(ToStore(store.replicate(joint.clone())?));
+    let mut replicas = BTreeMap::new();
+    for group in groups.numbers().chain([META_GROUP]) {
+        let parts = GroupParts {
+            number: group,
+            node: parts.identity.node,
+            applier: applier.clone(),
+            keys: store.database(group)?,
+            log: parts.log.clone(),
+            peers: parts.peers.clone(),
+            runtime: parts.settings.runtime.clone(),
+            settings: group_settings(&parts.settings),
+        };
+        let started = Group::start(parts).await;
+        let named = |error: Error| NodeError::Group { group, why: error.to_string() };
+        replicas.insert(group, started.map_err(named)?);
+    }
+    let noted = seen_starts(&parts.log);
+    let topology = Topology { epoch: 0, me: parts.identity.node, nodes: Vec::new(), groups: Vec::new() };
+    let node = Arc::new_cyclic(|this| Node {
+        this: this.clone(),
+        settings: parts.settings,
+        identity: parts.identity,
+        groups,
+        log: parts.log,
+        meta: parts.meta,
+        peers: parts.peers,
+        replicas,
+        table: ArcSwap::from_pointee(parts.table),
+        named: Mutex::new(parts.named),
+        changing: tokio::sync::Mutex::default(),
+        topology: Mutex::new(Arc::new(topology)),
+        watches: Mutex::default(),
+        is_announced: AtomicBool::new(false),
+        is_announcing: AtomicBool::new(false),
+        noted_starts: Mutex::new(noted),
+        has_stopped: AtomicBool::new(false),
+        lease_hits: AtomicU64::new(0),
+        lease_misses: AtomicU64::new(0),
+        transfers: AtomicU64::new(0),
+        changes: AtomicU64::new(0),
+    });
+    joint.connect(&node);
+    node.publish_nodes();
+    for replica in node.replicas.values() {
+        replica.watch(Arc::new(Watch(node.this.clone())));
+    }
+    Ok(node)
+}
+
+/// Passes changes of readiness to a node without holding it.
+struct Watch(std::sync::Weak<Node>);
+
+impl Readiness for Watch {
+    fn changed(&self, group: u8, term: Option<u64>) {
+        if let Some(node) = self.0.upgrade() {
+            node.leads(group, term.is_some());
+        }
+    }
+}
+
+fn group_settings(settings: &NodeSettings) -> GroupSettings {
+    let replica = ReplicaSettings {
+        heartbeat: settings.heartbeat,
+        election: settings.election,
+        ..ReplicaSettings::default()
+    };
+    GroupSettings { replica, ..settings.group.clone() }
+}

@@ -1,0 +1,239 @@
+//! The task of a node that brings the members of its groups, their leaders and its own record to what they should be.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::core::Node;
+use super::identity::note_starts;
+use super::plan::{Candidate, Members, Step};
+use crate::group::{Group, GroupStatus};
+use crate::peers::{PeerRequest, PeerResponse};
+use crate::slots::META_GROUP;
+
+/// Pauses of a group after a change that failed: the first, and the longest.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
+/// Number of rounds for which a node must be able to lead a group before it is handed to it.
+const STEADY_ROUNDS: u32 = 10;
+/// Pause of a group after a transfer that failed.
+const AFTER_TRANSFER: Duration = Duration::from_secs(30);
+/// Number of rounds between two looks at the numbers of starts of other nodes.
+const STARTS_ROUNDS: u64 = 20;
+
+/// What the task remembers of a group.
+#[derive(Default)]
+struct Watched {
+    /// True while a change is on its way.
+    is_busy: bool,
+    /// Time before which no change is begun, and the pause after the next failure.
+    not_before: Duration,
+    pause: Duration,
+    /// Rounds for which the same node could lead it and should.
+    steady: u32,
+}
+
+type State = Arc<Mutex<BTreeMap<u8, Watched>>>;
+
+/// Runs until the node stops.
+pub(super) async fn run(node: Arc<Node>) {
+    let state = State::default();
+    let (mut meta_applied, mut round) = (0, 0);
+    let interval = node.settings.heartbeat * 2;
+    while !node.has_stopped.load(Ordering::Relaxed) {
+        node.runtime().sleep(interval).await;
+        round += 1;
+        let applied = node.replica(META_GROUP).map_or(0, |meta| meta.status().applied);
+        if applied != meta_applied {
+            match node.refresh().await {
+                Ok(()) => meta_applied = applied,
+                Err(error) => tracing::warn!("the nodes of the cluster cannot be read: {error}"),
+            }
+        }
+        node.announce();
+        for replica in node.replicas.values() {
+            node.look_after(replica, &state);
+        }
+        if round % STARTS_ROUNDS == 0 {
+            node.save_starts().await;
+        }
+    }
+}
+
+impl Node {
+    /// Returns the maximum number of voters of a group.
+    pub(super) fn replicas_max(&self) -> u8 {
+        self.table.load().cluster.map_or(self.settings.replicas, |cluster| cluster.replicas).max(1)
+    }
+
+    /// Tells the leader of the meta group this node's addresses, once after each start and when they are not in the table.
+    fn announce(&self) {
+        let is_known = self.table.load().nodes.get(&self.identity.node) == Some(&self.record());
+        if is_known && self.is_announced.load(Ordering::Relaxed) {
+            return;
+        }
+        if self.is_announcing.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let node = self.shared();
+        let task = async move {
+            match node.announced().await {
+                Ok(()) => node.is_announced.store(true, Ordering::Relaxed),
+                Err(why) => {
+                    tracing::debug!(
+                        "the leader of the meta group does not know the addresses of this node yet: {why}"
+                    );
+                    node.runtime().sleep(BACKOFF.0).await;
+                }
+            }
+            node.is_announcing.store(false, Ordering::Relaxed);
+        };
+        self.runtime().spawn("announce", Box::pin(task));
+    }
+
+    async fn announced(&self) -> Result<(), String> {
+        let record = self.record();
+        let me = self.identity.node;
+        let leader = self.leader(META_GROUP);
+        let first = leader.or_else(|| self.another_node()).ok_or("no other node is known")?;
+        let mut answer = match first == me {
+            true => self.admit(record.clone()).await,
+            false => self.call(first, PeerRequest::Join(record.clone())).await?,
+        };
+        if let PeerResponse::Ask(address) = &answer {
+            answer = self.peers.ask(address, PeerRequest::Join(record)).await?;
+        }
+        match answer {
+            PeerResponse::Joined { cluster, nodes, .. } if cluster == self.identity.cluster => {
+                self.named.lock().extend(nodes.into_iter().map(|record| (record.node, record)));
+                self.refresh().await.map_err(|error| error.to_string())
+            }
+            PeerResponse::Refused(why) => Err(why),
+            other => Err(format!("it answered {other:?}")),
+        }
+    }
+
+    /// Returns a node to ask when no leader is known: another one each time.
+    fn another_node(&self) -> Option<u64> {
+        let others: Vec<_> =
+            self.all_known().into_keys().filter(|node| *node != self.identity.node).collect();
+        let at = self.runtime().random() as usize % others.len().max(1);
+        others.get(at).copied()
+    }
+
+    /// Notes the numbers of starts of other nodes, if they have risen.
+    async fn save_starts(&self) {
+        let seen = self.peers.seen_starts();
+        if seen == *self.noted_starts.lock() || seen.is_empty() {
+            return;
+        }
+        match note_starts(&self.log, &seen).await {
+            Ok(()) => *self.noted_starts.lock() = seen,
+            Err(error) => tracing::warn!("the starts of other nodes cannot be noted: {error}"),
+        }
+    }
+
+    /// Begins the next change of a group that this node leads.
+    fn look_after(&self, replica: &Arc<Group>, state: &State) {
+        let group = replica.number();
+        let mut all = state.lock();
+        let watched = all.entry(group).or_default();
+        let now = self.runtime().now();
+        if replica.ready_term().is_err() {
+            watched.steady = 0;
+            return;
+        }
+        if watched.is_busy || now < watched.not_before {
+            return;
+        }
+        let nodes = self.candidates();
+        let members = members(self.identity.node, replica, replica.status());
+        if let Some(step) = members.step(&nodes, usize::from(self.replicas_max())) {
+            (watched.is_busy, watched.steady) = (true, 0);
+            let (node, replica, state) = (self.shared(), replica.clone(), state.clone());
+            let task = async move { node.make(&replica, step, &state).await };
+            self.runtime().spawn("membership", Box::pin(task));
+            return;
+        }
+        let preferred = members.preferred_leader().filter(|preferred| members.can_lead(*preferred, &nodes));
+        watched.steady = if preferred.is_some() { watched.steady + 1 } else { 0 };
+        if watched.steady < STEADY_ROUNDS || all.values().any(|watched| watched.is_busy) {
+            return;
+        }
+        if let (Some(to), Some(watched)) = (preferred, all.get_mut(&group)) {
+            (watched.is_busy, watched.steady) = (true, 0);
+            let (node, replica, state) = (self.shared(), replica.clone(), state.clone());
+            let task = async move { node.hand_over(&replica, to, &state).await };
+            self.runtime().spawn("transfer", Box::pin(task));
+        }
+    }
+
+    fn candidates(&self) -> BTreeMap<u64, Candidate> {
+        let candidate = |(node, zone)| (node, Candidate { zone, is_reachable: self.is_up(node) });
+        let table = self.table.load();
+        table.nodes.iter().map(|(node, record)| candidate((*node, record.zone.clone()))).collect()
+    }
+
+    async fn make(&self, replica: &Group, step: Step, state: &State) {
+        let done = match step.clone() {
+            Step::AddLearner(node) => replica.add_learner(node).await,
+            Step::SetVoters(voters) => replica.change_voters(voters).await,
+            Step::RemoveLearner(node) => replica.remove_learner(node).await,
+            Step::Leave(node) => replica.transfer(node).await,
+        };
+        let group = replica.number();
+        let pause = match done {
+            Ok(()) => {
+                self.changes.fetch_add(1, Ordering::Relaxed);
+                tracing::info!("group {group}: {step:?} is done");
+                None
+            }
+            Err(error) => {
+                tracing::info!("group {group}: {step:?} is put off: {error}");
+                Some(BACKOFF)
+            }
+        };
+        self.ended(group, state, pause);
+    }
+
+    async fn hand_over(&self, replica: &Group, to: u64, state: &State) {
+        let group = replica.number();
+        let pause = match replica.transfer(to).await {
+            Ok(()) => {
+                self.transfers.fetch_add(1, Ordering::Relaxed);
+                None
+            }
+            Err(error) => {
+                tracing::info!("group {group} stays here, and is not handed to node {to:016x}: {error}");
+                Some((AFTER_TRANSFER, AFTER_TRANSFER))
+            }
+        };
+        self.ended(group, state, pause);
+    }
+
+    /// Notes the end of a change. After a failure the group rests: twice as long each time.
+    fn ended(&self, group: u8, state: &State, pause: Option<(Duration, Duration)>) {
+        let mut all = state.lock();
+        let watched = all.entry(group).or_default();
+        watched.is_busy = false;
+        watched.pause = match pause {
+            None => Duration::ZERO,
+            Some((first, longest)) => (watched.pause * 2).clamp(first, longest),
+        };
+        watched.not_before = self.runtime().now() + watched.pause;
+    }
+}
+
+fn members(leader: u64, replica: &Group, status: GroupStatus) -> Members {
+    Members {
+        group: replica.number(),
+        leader,
+        voters: status.voters.into_iter().collect(),
+        learners: status.learners.into_iter().collect(),
+        is_settled: status.membership_is_settled,
+        last_index: status.last_index,
+        matched: status.matched.into_iter().collect(),
+    }
+}

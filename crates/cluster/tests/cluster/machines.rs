@@ -1,0 +1,284 @@
+//! Machines of a simulated world, each with a store and a node of the cluster.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_cluster::group::GroupSettings;
+use esker_cluster::node::{Begin, Node, NodeError, NodeSettings};
+use esker_cluster::view::{ClusterView, GroupInfo, Topology};
+use esker_device::Runtime;
+use esker_engine::Store;
+use esker_simulated::{SimNode, SimRuntime};
+use parking_lot::Mutex;
+
+use crate::network::{Network, Way, address};
+use crate::support::{Devices, Tiers};
+
+/// Segments of the log of the groups.
+const LOG_SEGMENTS: u32 = 16;
+/// Entries kept for followers that lag, in bytes: few, so that a node which is away needs snapshots.
+const LOG_BYTES: u64 = 24 << 10;
+
+/// A node that runs.
+#[derive(Clone)]
+pub(crate) struct Running {
+    pub(crate) store: Store,
+    pub(crate) node: Arc<Node>,
+    _way: Arc<Way>,
+}
+
+struct Machine {
+    node: SimNode,
+    devices: Devices,
+    /// What the next start says of it.
+    begin: Begin,
+}
+
+/// Nodes that run, by number of their machine. Clients reach them through it.
+pub(crate) type Nodes = Arc<Mutex<BTreeMap<u64, Running>>>;
+
+/// Machines, from 1 on.
+pub(crate) struct Machines {
+    pub(crate) world: SimRuntime,
+    pub(crate) net: Arc<Network>,
+    pub(crate) nodes: Nodes,
+    machines: BTreeMap<u64, Machine>,
+    replicas: u8,
+}
+
+/// Returns how a machine joins the cluster of others.
+pub(crate) fn join(machines: &[u64]) -> Begin {
+    Begin::Join { addresses: machines.iter().map(|machine| address(*machine)).collect() }
+}
+
+impl Machines {
+    pub(crate) fn new(seed: u64) -> Machines {
+        let world = SimRuntime::new(seed);
+        let net = Network::new(&world);
+        Machines { net, nodes: Nodes::default(), machines: BTreeMap::new(), world, replicas: 3 }
+    }
+
+    /// Adds a machine with empty devices, and returns its number.
+    pub(crate) fn add(&mut self, tiers: Tiers, begin: Begin) -> u64 {
+        let node = self.world.add_node();
+        let number = self.machines.len() as u64 + 1;
+        let devices = Devices::new(&self.world, tiers, LOG_SEGMENTS);
+        self.machines.insert(number, Machine { node, devices, begin });
+        number
+    }
+
+    pub(crate) fn sim(&self, machine: u64) -> &SimNode {
+        &self.machines[&machine].node
+    }
+
+    /// Changes what the next start says.
+    pub(crate) fn set_begin(&mut self, machine: u64, begin: Begin) {
+        self.machines.get_mut(&machine).expect("a machine").begin = begin;
+    }
+
+    /// Replaces the devices by empty ones.
+    pub(crate) fn wipe(&mut self, machine: u64, tiers: Tiers) {
+        self.machines.get_mut(&machine).expect("a machine").devices =
+            Devices::new(&self.world, tiers, LOG_SEGMENTS);
+    }
+
+    /// Starts a machine with these options of its store.
+    pub(crate) async fn try_start_with(
+        &self,
+        number: u64,
+        options: impl FnOnce(esker_engine::Options) -> esker_engine::Options,
+    ) -> Result<(), NodeError> {
+        let machine = &self.machines[&number];
+        let runtime: Arc<dyn Runtime> = Arc::new(machine.node.clone());
+        let store = Store::open(options(machine.devices.options(runtime.clone()))).await?;
+        let way = self.net.connect(number);
+        let mut settings =
+            NodeSettings::new(machine.begin.clone(), address(number), format!("m{number}:6379"), runtime);
+        settings.replicas = self.replicas;
+        settings.group = GroupSettings {
+            floor_interval: Duration::from_secs(1),
+            floor_bytes: 16 << 10,
+            log_bytes: LOG_BYTES,
+            part_bytes: 2 << 10,
+            patience: Duration::from_secs(5),
+            ..GroupSettings::default()
+        };
+        let node = Node::open(store.clone(), settings, way.clone()).await?;
+        way.serve(&node);
+        self.nodes.lock().insert(number, Running { store, node, _way: way });
+        Ok(())
+    }
+
+    pub(crate) async fn try_start(&self, number: u64) -> Result<(), NodeError> {
+        self.try_start_with(number, |options| options).await
+    }
+
+    pub(crate) async fn start(&self, number: u64) {
+        let started = self.try_start(number).await;
+        started.unwrap_or_else(|error| {
+            panic!("seed {}: machine {number} does not start: {error}", self.world.seed())
+        });
+    }
+
+    /// Cuts the power of a machine.
+    pub(crate) fn crash(&mut self, number: u64) {
+        let running = self.nodes.lock().remove(&number);
+        self.net.disconnect(number);
+        let machine = self.machines.get_mut(&number).expect("a machine");
+        machine.devices = machine.devices.power_cut(&self.world);
+        machine.node.crash();
+        drop(running);
+    }
+
+    pub(crate) fn is_up(&self, number: u64) -> bool {
+        self.nodes.lock().contains_key(&number)
+    }
+
+    pub(crate) fn running(&self, number: u64) -> Running {
+        self.nodes.lock().get(&number).cloned().unwrap_or_else(|| panic!("machine {number} runs"))
+    }
+
+    /// Returns the number of the node of a machine.
+    pub(crate) fn number(&self, machine: u64) -> u64 {
+        self.running(machine).node.number()
+    }
+
+    pub(crate) fn topology(&self, machine: u64) -> Arc<Topology> {
+        self.running(machine).node.topology()
+    }
+
+    /// Returns machines with empty devices, of which the first founds a cluster of this many data groups, and the others
+    /// join it.
+    pub(crate) fn of(seed: u64, groups: u8, count: u64, tiers: Tiers) -> Machines {
+        let mut machines = Machines::new(seed);
+        for number in 1..=count {
+            machines.add(tiers, if number == 1 { Begin::Found { groups } } else { join(&[1]) });
+        }
+        machines
+    }
+
+    /// Starts all machines, and waits until each group has all of them as voters.
+    pub(crate) async fn start_all(&self) {
+        self.start(1).await;
+        self.start_all_but(1).await;
+    }
+
+    /// Starts all machines except one that runs, and waits until all vote in each group.
+    pub(crate) async fn start_all_but(&self, running: u64) {
+        for number in self.machines.keys().filter(|number| **number != running) {
+            self.start(*number).await;
+        }
+        let count = self.machines.len();
+        self.wait("all nodes vote in all groups", |group| group.voters.len() == count).await;
+    }
+
+    /// Opens the store of a machine alone.
+    pub(crate) async fn store(&self, number: u64) -> Store {
+        let machine = &self.machines[&number];
+        machine.devices.open(Arc::new(machine.node.clone())).await.0
+    }
+
+    /// Waits until a condition holds for all groups on all machines that run, and each group has one leader that they agree
+    /// on.
+    pub(crate) async fn wait(&self, what: &str, holds: impl Fn(&GroupInfo) -> bool) {
+        self.until(what, || {
+            let nodes: Vec<_> = self.nodes.lock().values().map(|running| running.node.clone()).collect();
+            let seen: Vec<_> = nodes.iter().map(|node| node.topology()).collect();
+            let Some(first) = seen.first() else { return false };
+            (0..first.groups.len()).all(|at| {
+                let leader = first.groups[at].leader;
+                let is_ready = |topology: &Arc<Topology>| Some(topology.me) == leader;
+                seen.iter().any(is_ready)
+                    && seen
+                        .iter()
+                        .all(|topology| topology.groups[at].leader == leader && holds(&topology.groups[at]))
+            })
+        })
+        .await;
+    }
+
+    /// Waits for a condition.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl FnMut() -> bool) {
+        for _ in 0..6000 {
+            if holds() {
+                return;
+            }
+            self.world.sleep(Duration::from_millis(20)).await;
+        }
+        let seen: Vec<_> = self.nodes.lock().values().map(|running| running.node.topology()).collect();
+        panic!("seed {}: after 120 s it does not hold that {what}: {seen:#?}", self.world.seed());
+    }
+
+    /// Returns what a machine holds of each group.
+    pub(crate) async fn content(&self, machine: u64) -> BTreeMap<u8, Vec<(Vec<u8>, Vec<u8>)>> {
+        let running = self.running(machine);
+        let mut content = BTreeMap::new();
+        for group in &running.node.topology().groups {
+            let store = running.store.database(group.number).expect("a database");
+            let (mut entries, mut stream) = (Vec::new(), store.stream());
+            while let Some(entry) = stream.next().await {
+                let entry = entry.expect("the entry can be read");
+                entries.push((entry.key.to_vec(), entry.value.to_vec()));
+            }
+            entries.sort();
+            content.insert(group.number, entries);
+        }
+        content
+    }
+
+    /// Waits until all machines have applied the same entries, and checks that they hold the same.
+    pub(crate) async fn check_equal(&self) {
+        for _ in 0..600 {
+            self.wait("all have applied everything", |group| group.applied == group.last_index).await;
+            let before = self.indexes();
+            let mut contents = Vec::new();
+            let numbers: Vec<_> = self.nodes.lock().keys().copied().collect();
+            for number in &numbers {
+                contents.push(self.content(*number).await);
+            }
+            let is_same = before.windows(2).all(|two| two[0] == two[1]);
+            if !is_same || self.indexes() != before {
+                self.world.sleep(Duration::from_millis(100)).await;
+                continue;
+            }
+            for (number, content) in numbers.iter().zip(&contents) {
+                for (group, entries) in content {
+                    let first = &contents[0][group];
+                    assert!(
+                        entries == first,
+                        "seed {}: group {group} on machine {number} is not that on machine {}: {:?}",
+                        self.world.seed(),
+                        numbers[0],
+                        difference(first, entries)
+                    );
+                }
+            }
+            return;
+        }
+        panic!("seed {}: the groups do not come to rest", self.world.seed());
+    }
+
+    fn indexes(&self) -> Vec<Vec<(u64, u64)>> {
+        let nodes: Vec<_> = self.nodes.lock().values().map(|running| running.node.topology()).collect();
+        nodes
+            .iter()
+            .map(|seen| seen.groups.iter().map(|group| (group.last_index, group.applied)).collect())
+            .collect()
+    }
+
+    /// Ends the world.
+    pub(crate) fn end(self) {
+        self.nodes.lock().clear();
+        self.world.crash();
+    }
+}
+
+type Pair = (Vec<u8>, Vec<u8>);
+
+fn difference<'a>(first: &'a [Pair], second: &'a [Pair]) -> Vec<(&'static str, &'a Pair)> {
+    let only = |name, of: &'a [Pair], other: &'a [Pair]| {
+        of.iter().filter(move |pair| !other.contains(pair)).map(move |pair| (name, pair))
+    };
+    only("first", first, second).chain(only("second", second, first)).collect()
+}

@@ -1,0 +1,286 @@
+//! How nodes come to a cluster, move its leaders, and leave it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use esker_cluster::node::{Begin, NodeError};
+use esker_cluster::view::ClusterView;
+use esker_device::Runtime;
+use esker_engine::{ClusterError, Error};
+use esker_simulated::SimRuntime;
+
+use crate::machines::{Machines, join};
+use crate::support::Tiers;
+
+/// Writes keys through the nodes that lead them.
+async fn put(machines: &Machines, world: &SimRuntime, keys: std::ops::Range<u32>) {
+    for key in keys {
+        let name = format!("key{key}");
+        for attempt in 0.. {
+            assert!(
+                attempt < 2000,
+                "key {key} cannot be written: {:#?}",
+                machines.nodes.lock().values().map(|n| n.node.topology()).collect::<Vec<_>>()
+            );
+            let nodes: Vec<_> = machines.nodes.lock().values().cloned().collect();
+            let node = &nodes[attempt % nodes.len()];
+            match node.store.put(name.clone(), vec![key as u8; 300]).await {
+                Ok(_) => break,
+                Err(Error::Cluster(ClusterError::Uncertain { why })) => panic!("{why}"),
+                Err(Error::Cluster(_)) => world.sleep(Duration::from_millis(10)).await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+fn keys(content: &BTreeMap<u8, Vec<(Vec<u8>, Vec<u8>)>>) -> usize {
+    content.iter().filter(|(group, _)| **group <= 14).map(|(_, entries)| entries.len()).sum()
+}
+
+async fn refusal(machines: &Machines, machine: u64) -> NodeError {
+    machines.try_start(machine).await.expect_err("the start is refused")
+}
+
+#[test]
+fn one_node_serves_alone() {
+    let machines = Machines::of(1, 3, 1, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        put(&machines, &world, 0..20).await;
+        let topology = machines.topology(1);
+        assert_eq!(topology.nodes.len(), 1);
+        assert_eq!(topology.groups.iter().map(|group| group.number).collect::<Vec<_>>(), [1, 2, 3, 15]);
+        assert_eq!(keys(&machines.content(1).await), 20);
+    });
+    machines.end();
+}
+
+#[test]
+fn three_nodes_spread_the_leaders() {
+    let machines = Machines::of(2, 6, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start(1).await;
+        put(&machines, &world, 0..30).await;
+        machines.start_all_but(1).await;
+        put(&machines, &world, 30..60).await;
+        machines
+            .until("each node leads two groups", || {
+                let groups = &machines.topology(1).groups[..6];
+                let count = |node| groups.iter().filter(|group| group.leader == Some(node)).count();
+                (1..=3).all(|machine| count(machines.number(machine)) == 2)
+            })
+            .await;
+        let before: Vec<_> = machines.topology(1).groups.iter().map(|group| group.term).collect();
+        world.sleep(Duration::from_secs(30)).await;
+        let after: Vec<_> = machines.topology(1).groups.iter().map(|group| group.term).collect();
+        assert_eq!(before, after, "the leaders rest");
+        machines.check_equal().await;
+        assert_eq!(keys(&machines.content(3).await), 60);
+        assert_eq!(machines.topology(2).nodes.len(), 3);
+    });
+    machines.end();
+}
+
+#[test]
+fn killed_leader_is_replaced_and_returns() {
+    let mut machines = Machines::of(3, 3, 3, Tiers::Both);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        put(&machines, &world, 0..30).await;
+        for victim in 1..=3 {
+            machines.crash(victim);
+            put(&machines, &world, 30 * victim as u32..30 * (victim as u32 + 1)).await;
+            machines.start(victim).await;
+            machines.wait("it is back", |group| group.voters.len() == 3).await;
+        }
+        machines.check_equal().await;
+        assert_eq!(keys(&machines.content(1).await), 120);
+    });
+    machines.end();
+}
+
+#[test]
+fn node_that_was_away_catches_up_by_a_snapshot() {
+    let mut machines = Machines::of(4, 1, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        machines.crash(3);
+        put(&machines, &world, 0..400).await;
+        world.sleep(Duration::from_secs(5)).await;
+        machines.start(3).await;
+        machines.wait("it is back", |group| group.applied == group.last_index).await;
+        let received = |metric: &esker_cluster::view::Metric| {
+            metric.name == "snapshots_received_total" && metric.labels.0 == Some(1) && metric.value > 0.0
+        };
+        assert!(machines.running(3).node.metrics().iter().any(received), "the log was purged meanwhile");
+        machines.check_equal().await;
+        assert_eq!(keys(&machines.content(3).await), 400);
+    });
+    machines.end();
+}
+
+#[test]
+fn removed_node_is_replaced_by_a_fourth() {
+    let mut machines = Machines::of(5, 3, 4, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        for machine in 1..=4 {
+            machines.start(machine).await;
+        }
+        machines
+            .wait("three vote and one learns", |group| (group.voters.len(), group.learners.len()) == (3, 1))
+            .await;
+        put(&machines, &world, 0..30).await;
+        let removed = machines.number(2);
+        machines.running(3).node.remove(removed).await.unwrap();
+        machines.crash(2);
+        machines
+            .wait("the others vote", |group| {
+                group.voters.len() == 3 && !group.voters.contains(&removed) && group.learners.is_empty()
+            })
+            .await;
+        put(&machines, &world, 30..60).await;
+        machines.check_equal().await;
+        // It is no member any more, whatever its disk says.
+        machines.start(2).await;
+        world.sleep(Duration::from_secs(5)).await;
+        assert!(machines.topology(1).nodes.iter().all(|node| node.id != removed));
+        assert!(
+            machines.net.refusals().iter().any(|why| why.contains("no member")),
+            "{:?}",
+            machines.net.refusals()
+        );
+        // Two of three cannot go below a majority.
+        machines.crash(2);
+        machines.crash(4);
+        world.sleep(Duration::from_secs(3)).await;
+        let other = machines.number(3);
+        let refused = machines.running(1).node.remove(other).await.unwrap_err();
+        assert!(refused.contains("majority"), "{refused}");
+    });
+    machines.end();
+}
+
+#[test]
+fn wiped_disk_joins_as_a_new_node() {
+    let mut machines = Machines::of(6, 2, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        put(&machines, &world, 0..20).await;
+        let old = machines.number(2);
+        machines.crash(2);
+        machines.wipe(2, Tiers::Fast);
+        machines.start(2).await;
+        let new = machines.number(2);
+        assert_ne!(old, new);
+        machines
+            .wait("the new node learns", |group| group.learners.contains(&new) || group.voters.contains(&new))
+            .await;
+        machines.running(1).node.remove(old).await.unwrap();
+        machines.wait("it votes", |group| group.voters.contains(&new) && !group.voters.contains(&old)).await;
+        put(&machines, &world, 20..40).await;
+        machines.check_equal().await;
+        assert_eq!(keys(&machines.content(2).await), 40);
+    });
+    machines.end();
+}
+
+#[test]
+fn wrong_beginnings_are_refused() {
+    let mut machines = Machines::of(7, 2, 2, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        put(&machines, &world, 0..5).await;
+        // A member does not found another cluster; the founder may be started as before.
+        machines.crash(2);
+        machines.set_begin(2, Begin::Found { groups: 2 });
+        assert!(matches!(refusal(&machines, 2).await, NodeError::IsMember { .. }));
+        machines.sim(2).crash();
+        machines.crash(1);
+        machines.start(1).await;
+        machines.set_begin(2, Begin::Member);
+        machines.start(2).await;
+        // A member does not join another cluster.
+        let other = machines.add(Tiers::Fast, Begin::Found { groups: 1 });
+        machines.start(other).await;
+        machines.crash(2);
+        machines.set_begin(2, join(&[other]));
+        let refused = refusal(&machines, 2).await;
+        assert!(matches!(refused, NodeError::OtherCluster { .. }), "{refused}");
+        machines.sim(2).crash();
+        // Nobody joins itself, and without a beginning an empty store is no member.
+        let alone = machines.add(Tiers::Fast, Begin::Member);
+        assert!(matches!(refusal(&machines, alone).await, NodeError::NoMember));
+        machines.sim(alone).crash();
+        machines.set_begin(alone, join(&[alone]));
+        assert!(matches!(refusal(&machines, alone).await, NodeError::JoinsItself(_)));
+        machines.sim(alone).crash();
+        // A store that may have lost records does not come back as the same node.
+        machines.set_begin(2, Begin::Member);
+        let refused = machines.try_start_with(2, |options| options.accept_loss(true)).await;
+        assert!(matches!(refused, Err(NodeError::LostRecords { .. })), "{refused:?}");
+        machines.sim(2).crash();
+        assert!(matches!(refusal(&machines, 2).await, NodeError::LostRecords { .. }), "also later");
+    });
+    machines.end();
+}
+
+#[test]
+fn store_with_keys_is_not_taken_into_a_cluster() {
+    let mut machines = Machines::new(8);
+    let world = machines.world.clone();
+    let with_keys = machines.add(Tiers::Fast, Begin::Found { groups: 2 });
+    let with_log = machines.add(Tiers::Fast, join(&[1]));
+    world.run(async {
+        let store = machines.store(with_keys).await;
+        store.put("a", "b").await.unwrap();
+        store.close().await.unwrap();
+        machines.sim(with_keys).crash();
+        assert!(matches!(refusal(&machines, with_keys).await, NodeError::HasKeys { keys: 1 }));
+        let store = machines.store(with_log).await;
+        let log = store.group_log().unwrap();
+        log.append(1, 0, &[b"entry"]).await.unwrap().durable().await.unwrap();
+        store.close().await.unwrap();
+        machines.sim(with_log).crash();
+        assert!(matches!(refusal(&machines, with_log).await, NodeError::HasLog));
+    });
+    machines.end();
+}
+
+#[test]
+fn joiner_waits_for_a_leader_and_survives_a_crash() {
+    let mut machines = Machines::of(9, 2, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        // Nothing answers: it keeps asking.
+        let waits = Box::pin(machines.try_start(2));
+        let waited = futures_util::future::select(waits, world.sleep(Duration::from_secs(20))).await;
+        assert!(matches!(waited, futures_util::future::Either::Right(_)));
+        drop(waited);
+        machines.crash(2);
+        machines.start(1).await;
+        machines.start(2).await;
+        let number = machines.number(2);
+        machines.crash(2);
+        machines.start(2).await;
+        assert_eq!(machines.number(2), number, "the number is durable");
+        // It joins through a node that does not lead.
+        machines.set_begin(3, join(&[2]));
+        machines.start(3).await;
+        machines.wait("all vote", |group| group.voters.len() == 3).await;
+        let numbers: BTreeSet<_> = (1..=3).map(|machine| machines.number(machine)).collect();
+        assert_eq!(machines.topology(3).nodes.iter().map(|node| node.id).collect::<BTreeSet<_>>(), numbers);
+        // A second cluster is another one.
+        let other = machines.add(Tiers::Fast, Begin::Found { groups: 2 });
+        machines.start(other).await;
+        assert_ne!(machines.running(other).node.cluster(), machines.running(1).node.cluster());
+    });
+    machines.end();
+}
