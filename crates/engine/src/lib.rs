@@ -71,4 +71,4 @@ pub use write::room::RefusedWrite;
 pub use bytes::Bytes;
 pub use esker_device as device;
 pub use esker_device::{Backend, Device, DeviceCounters, DeviceError, Runtime};
-pub use esker_log::{SegmentClass, Tier};
+pub use esker_log::{Codec, Compressed, SegmentClass, Tier};

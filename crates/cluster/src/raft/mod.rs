@@ -3,6 +3,7 @@
 mod codec;
 pub(crate) mod log_store;
 pub(crate) mod machine;
+pub(crate) mod messages;
 pub(crate) mod network;
 pub(crate) mod replica;
 pub(crate) mod runtime;

@@ -159,7 +159,9 @@ pub enum WireError {
         source: io::Error,
     },
     /// Another process, or another part of this one, listens on the address.
-    #[error("the address {0} for other nodes is in use; choose another port, or stop the process that uses it")]
+    #[error(
+        "the address {0} for other nodes is in use; choose another port, or stop the process that uses it"
+    )]
     InUse(String),
     /// The wire would listen beyond the loopback interface without encryption.
     #[error(
