@@ -61,7 +61,9 @@ pub(super) struct KeyspaceMachine {
 impl KeyspaceMachine {
     fn failed(&self, index: u64, why: impl std::fmt::Display) -> io::Error {
         let group = self.group;
-        io::Error::other(format!("entry {index} of group {group} cannot be applied, so its replica stops: {why}"))
+        io::Error::other(format!(
+            "entry {index} of group {group} cannot be applied, so its replica stops: {why}"
+        ))
     }
 
     async fn apply_steps(&self, steps: Vec<Step>) -> esker_engine::Result<Vec<u64>> {
@@ -90,8 +92,9 @@ impl Machine for KeyspaceMachine {
             let own = self.own.lock().remove(&index);
             let steps = match own {
                 Some(steps) => steps,
-                None => decode_entry(&bytes)
-                    .ok_or_else(|| self.failed(index, "it is damaged, or was written by a later version of Esker"))?,
+                None => decode_entry(&bytes).ok_or_else(|| {
+                    self.failed(index, "it is damaged, or was written by a later version of Esker")
+                })?,
             };
             let versions = self.apply_steps(steps).await.map_err(|error| self.failed(index, error))?;
             self.counters.entries.fetch_add(1, Ordering::Relaxed);

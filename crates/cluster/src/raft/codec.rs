@@ -30,13 +30,13 @@ pub(super) fn damaged(what: &str) -> io::Error {
     )
 }
 
-fn put_log_id(to: &mut Vec<u8>, id: &LogId) {
+pub(super) fn put_log_id(to: &mut Vec<u8>, id: &LogId) {
     to.put_u64_le(id.leader_id.term);
     to.put_u64_le(id.leader_id.node_id);
     to.put_u64_le(id.index);
 }
 
-fn get_log_id(from: &mut &[u8]) -> Option<LogId> {
+pub(super) fn get_log_id(from: &mut impl Buf) -> Option<LogId> {
     let (term, node_id) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
     Some(LogId::new(LeaderId { term, node_id }, from.try_get_u64_le().ok()?))
 }
@@ -53,50 +53,58 @@ pub(super) fn decode_log_id(mut bytes: &[u8]) -> io::Result<LogId> {
 
 pub(super) fn encode_vote(vote: &Vote) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(17);
-    bytes.put_u64_le(vote.leader_id.term);
-    bytes.put_u64_le(vote.leader_id.node_id);
-    bytes.put_u8(vote.committed.into());
+    put_vote(&mut bytes, vote);
     bytes
 }
 
+pub(super) fn put_vote(to: &mut Vec<u8>, vote: &Vote) {
+    to.put_u64_le(vote.leader_id.term);
+    to.put_u64_le(vote.leader_id.node_id);
+    to.put_u8(vote.committed.into());
+}
+
+pub(super) fn get_vote(from: &mut impl Buf) -> Option<Vote> {
+    let (term, node) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
+    match from.try_get_u8().ok()? {
+        0 => Some(Vote::new(term, node)),
+        1 => Some(Vote::new_committed(term, node)),
+        _ => None,
+    }
+}
+
 pub(super) fn decode_vote(mut bytes: &[u8]) -> io::Result<Vote> {
-    let mut read = || {
-        let (term, node) = (bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?);
-        let vote = match bytes.try_get_u8().ok()? {
-            0 => Vote::new(term, node),
-            1 => Vote::new_committed(term, node),
-            _ => return None,
-        };
-        bytes.is_empty().then_some(vote)
-    };
-    read().ok_or_else(|| damaged("a vote"))
+    get_vote(&mut bytes).filter(|_| bytes.is_empty()).ok_or_else(|| damaged("a vote"))
 }
 
 pub(super) fn encode_entry(entry: &Entry) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(64);
-    put_log_id(&mut bytes, &entry.log_id);
-    match &entry.payload {
-        EntryPayload::Blank => bytes.put_u8(BLANK),
-        EntryPayload::Normal(Change(change)) => {
-            bytes.put_u8(CHANGE);
-            bytes.extend_from_slice(change);
-        }
-        EntryPayload::Membership(membership) => {
-            bytes.put_u8(MEMBERSHIP);
-            put_membership(&mut bytes, membership);
-        }
-    }
+    put_entry(&mut bytes, entry);
     bytes
 }
 
-fn put_membership(to: &mut Vec<u8>, membership: &Membership<u64, ()>) {
+pub(super) fn put_entry(to: &mut Vec<u8>, entry: &Entry) {
+    put_log_id(to, &entry.log_id);
+    match &entry.payload {
+        EntryPayload::Blank => to.put_u8(BLANK),
+        EntryPayload::Normal(Change(change)) => {
+            to.put_u8(CHANGE);
+            to.extend_from_slice(change);
+        }
+        EntryPayload::Membership(membership) => {
+            to.put_u8(MEMBERSHIP);
+            put_membership(to, membership);
+        }
+    }
+}
+
+pub(super) fn put_membership(to: &mut Vec<u8>, membership: &Membership<u64, ()>) {
     let configurations = membership.get_joint_config();
     to.put_u16_le(configurations.len() as u16);
     configurations.iter().for_each(|voters| put_nodes(to, voters));
     put_nodes(to, &membership.learner_ids().collect());
 }
 
-fn get_membership(from: &mut &[u8]) -> Option<Membership<u64, ()>> {
+pub(super) fn get_membership(from: &mut impl Buf) -> Option<Membership<u64, ()>> {
     let configurations = from.try_get_u16_le().ok()?;
     let voters = (0..configurations).map(|_| get_nodes(from)).collect::<Option<Vec<_>>>()?;
     Some(Membership::new_with_defaults(voters, get_nodes(from)?))
@@ -107,7 +115,7 @@ fn put_nodes(to: &mut Vec<u8>, nodes: &BTreeSet<u64>) {
     nodes.iter().for_each(|node| to.put_u64_le(*node));
 }
 
-fn get_nodes(from: &mut &[u8]) -> Option<BTreeSet<u64>> {
+fn get_nodes(from: &mut impl Buf) -> Option<BTreeSet<u64>> {
     let nodes = from.try_get_u16_le().ok()?;
     (0..nodes).map(|_| from.try_get_u64_le().ok()).collect()
 }

@@ -5,6 +5,7 @@ pub(crate) mod instance;
 mod keyspace;
 pub(crate) mod log_store;
 pub(crate) mod machine;
+pub(crate) mod messages;
 pub(crate) mod network;
 pub(crate) mod replica;
 pub(crate) mod runtime;

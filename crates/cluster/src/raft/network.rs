@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
+use openraft::EntryPayload;
 use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{RPCOption, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
@@ -14,7 +15,7 @@ use openraft::raft::{
 use openraft::storage::Snapshot;
 
 use super::codec::encode_proof;
-use super::types::{LeaderId, TypeConfig, Vote};
+use super::types::{Change, LeaderId, LogId, TypeConfig, Vote};
 
 type Shot = Snapshot<LeaderId, u64, (), Bytes>;
 
@@ -109,6 +110,26 @@ impl RaftNetworkFactory<TypeConfig> for Network {
     }
 }
 
+/// Maximum bytes of the entries in one request, unless one alone is longer. Heartbeats of other groups wait behind it.
+const APPEND_BYTES_MAX: usize = 4 << 20;
+
+/// Cuts the request to [`APPEND_BYTES_MAX`]. Returns the id of its last entry if others were cut off.
+fn shorten(request: &mut AppendEntriesRequest<TypeConfig>) -> Option<LogId> {
+    let mut bytes = 0;
+    let fits = request.entries.iter().take_while(|entry| {
+        if let EntryPayload::Normal(Change(change)) = &entry.payload {
+            bytes += change.len();
+        }
+        bytes <= APPEND_BYTES_MAX
+    });
+    let fitting = fits.count().max(1);
+    if fitting >= request.entries.len() {
+        return None;
+    }
+    request.entries.truncate(fitting);
+    request.entries.last().map(|entry| entry.log_id)
+}
+
 impl Peer {
     async fn call<T>(
         &self,
@@ -126,11 +147,24 @@ impl RaftNetworkV2<TypeConfig> for Peer {
 
     async fn append_entries(
         &mut self,
-        request: AppendEntriesRequest<TypeConfig>,
+        mut request: AppendEntriesRequest<TypeConfig>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        let answer = |response| if let RaftResponse::Append(answer) = response { Some(answer) } else { None };
-        Ok(self.call(RaftRequest::Append(request), answer).await?)
+        let shortened = shorten(&mut request);
+        let follows_none = request.prev_log_id.is_none();
+        let answer = |response| match response {
+            // openraft panics at this one, which no follower sends: nothing is before the first entry.
+            RaftResponse::Append(AppendEntriesResponse::Conflict) if follows_none => None,
+            RaftResponse::Append(answer) => Some(answer),
+            _ => None,
+        };
+        let answer = self.call(RaftRequest::Append(request), answer).await?;
+        Ok(match answer {
+            AppendEntriesResponse::Success if shortened.is_some() => {
+                AppendEntriesResponse::PartialSuccess(shortened)
+            }
+            answer => answer,
+        })
     }
 
     async fn vote(

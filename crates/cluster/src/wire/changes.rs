@@ -1,0 +1,81 @@
+//! Changes of keys as bytes, in the format of an entry (`docs/decisions/0051-groups.md`).
+
+use bytes::{Buf, BufMut, Bytes};
+use esker_engine::{Codec, Compressed, StoredChange, StoredValue};
+
+use super::input::{get_bytes, get_number, put_bytes, put_number};
+
+const DELETE: u8 = 0;
+const PUT: u8 = 1;
+const COMPRESSED_PUT: u8 = 2;
+/// Added to the kind of a put with an expiry.
+const EXPIRES: u8 = 16;
+
+/// Bytes of the shortest change: its kind and the length of an empty key.
+const CHANGE_BYTES_MIN: usize = 2;
+
+/// Appends the number of changes, and the changes without their origins.
+pub(super) fn put_changes(to: &mut Vec<u8>, changes: &[StoredChange]) {
+    put_number(to, changes.len() as u64);
+    changes.iter().for_each(|change| put_change(to, change));
+}
+
+/// Takes changes. Keys and values share the memory of the message.
+pub(super) fn get_changes(from: &mut Bytes) -> Option<Vec<StoredChange>> {
+    let count = get_number(from)?;
+    // The list is allocated only as far as changes are there: a change in memory is longer than the shortest one here.
+    if count > (from.len() / CHANGE_BYTES_MIN) as u64 {
+        return None;
+    }
+    let mut changes = Vec::new();
+    for _ in 0..count {
+        changes.push(get_change(from)?);
+    }
+    Some(changes)
+}
+
+/// Returns about the length of changes in bytes, at least as much as [`put_changes`] appends.
+pub(super) fn changes_bytes(changes: &[StoredChange]) -> usize {
+    let value = |change: &StoredChange| change.value.as_ref().map_or(0, |value| value.bytes.len());
+    16 + changes.iter().map(|change| 36 + change.key.len() + value(change)).sum::<usize>()
+}
+
+fn put_change(to: &mut Vec<u8>, change: &StoredChange) {
+    let Some(value) = &change.value else {
+        to.put_u8(DELETE);
+        return put_bytes(to, &change.key);
+    };
+    let kind = if value.compressed.is_some() { COMPRESSED_PUT } else { PUT };
+    to.put_u8(kind + if value.expires_at_ms.is_some() { EXPIRES } else { 0 });
+    put_bytes(to, &change.key);
+    if let Some(expires_at_ms) = value.expires_at_ms {
+        to.put_u64_le(expires_at_ms);
+    }
+    if let Some(compressed) = value.compressed {
+        to.put_u8(compressed.codec as u8);
+        to.put_u32_le(compressed.raw_bytes);
+    }
+    put_bytes(to, &value.bytes);
+}
+
+fn get_change(from: &mut Bytes) -> Option<StoredChange> {
+    let kind = from.try_get_u8().ok()?;
+    let key = get_bytes(from)?;
+    let change = |value| Some(StoredChange { key, value, origin: 0 });
+    if kind == DELETE {
+        return change(None);
+    }
+    let expires_at_ms = if kind & EXPIRES != 0 { Some(from.try_get_u64_le().ok()?) } else { None };
+    let compressed = match kind & !EXPIRES {
+        PUT => None,
+        COMPRESSED_PUT => Some(get_compressed(from)?),
+        _ => return None,
+    };
+    change(Some(StoredValue { bytes: get_bytes(from)?, compressed, expires_at_ms }))
+}
+
+fn get_compressed(from: &mut Bytes) -> Option<Compressed> {
+    let number = from.try_get_u8().ok()?;
+    let codec = [Codec::Lz4, Codec::Zstd].into_iter().find(|codec| *codec as u8 == number)?;
+    Some(Compressed { codec, raw_bytes: from.try_get_u32_le().ok()? })
+}
