@@ -38,6 +38,7 @@ mod scan;
 mod scripts;
 mod server;
 pub(super) mod set;
+pub(super) mod slots;
 mod strings;
 mod tracking;
 mod transactions;

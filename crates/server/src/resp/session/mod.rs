@@ -82,6 +82,9 @@ pub(crate) struct Session {
     /// Keys that the next group of reads looks up together. Shrinks after large values and grows after small ones, so
     /// that small reads do not run one by one and large values do not fill the memory.
     pub(crate) read_width: usize,
+    /// True if the answers of the running group need no confirmation by a cluster: all follow from committed writes, or say
+    /// that nothing was done.
+    pub(crate) is_settled: bool,
     /// Commands of the running group that are yet to be counted.
     pub(crate) tally: Tally,
     /// The connection's share of the memory for clients.
@@ -125,6 +128,7 @@ impl Session {
             durability: None,
             durability_next: None,
             read_width: READ_WIDTH,
+            is_settled: false,
             tally: Tally::default(),
             share: None,
             held_bytes: 0,
@@ -228,6 +232,11 @@ impl Session {
         self.unwatch();
         self.transaction = None;
         self.subscriptions = None;
+    }
+
+    /// Returns the watched keys.
+    pub(crate) fn watched_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.watched.iter().map(|watched| &watched.key[..])
     }
 
     pub(crate) fn watched_len(&self) -> usize {
