@@ -201,7 +201,13 @@ impl Service {
         let cluster = cluster.map(|view| Cluster::new(view, tracking.clone(), watchers.clone()));
         let service = Service {
             users,
-            changes: Changes::new(&store, events.clone(), tracking.clone(), watchers.clone(), cluster.clone()),
+            changes: Changes::new(
+                &store,
+                events.clone(),
+                tracking.clone(),
+                watchers.clone(),
+                cluster.clone(),
+            ),
             cluster,
             tracking,
             tls,
@@ -268,6 +274,14 @@ impl Service {
     /// Returns a database that clients can select.
     pub(crate) fn database(&self, number: u8) -> &Store {
         &self.databases[usize::from(number)]
+    }
+
+    /// Returns the number of keys of a database. In a cluster, those of the groups that this node leads: as in Redis Cluster,
+    /// the sum over all nodes is the number of keys.
+    pub(crate) fn keys(&self, database: u8) -> u64 {
+        let Some(cluster) = &self.cluster else { return self.database(database).len() };
+        let keys = |group| self.store.database(group).map_or(0, |group| group.len());
+        cluster.led().map(keys).sum()
     }
 
     /// Returns the databases that clients can select, by number.

@@ -41,7 +41,9 @@ pub(super) fn check(
 pub(super) fn check_databases(verb: &Verb, command: Command<'_>) -> Result<(), String> {
     let not_allowed = || Err(format!("{} is not allowed in cluster mode", verb.name.to_ascii_uppercase()));
     match verb.databases {
-        Databases::Selected if parse_integer(command.argument(1)).is_some_and(|number| number != 0) => not_allowed(),
+        Databases::Selected if parse_integer(command.argument(1)).is_some_and(|number| number != 0) => {
+            not_allowed()
+        }
         Databases::Named | Databases::MovedTo(_) => not_allowed(),
         Databases::CopiedTo(of) if of(command).is_some_and(|database| database != 0) => {
             Err("Copying to another database is not allowed in cluster mode".to_owned())

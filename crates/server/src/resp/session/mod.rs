@@ -53,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) user: Option<Arc<User>>,
     /// Time by which a client without a user must have logged in (`login-timeout`).
     pub(crate) login_by: Option<Instant>,
+    /// True if the server is a node of a cluster.
+    pub(crate) is_in_cluster: bool,
     /// The selected database; while a script runs, the one that the script selected.
     database: u8,
     /// The properties of this connection that other connections see.
@@ -113,6 +115,7 @@ impl Session {
             peer,
             user,
             login_by: None,
+            is_in_cluster: false,
             database: 0,
             client,
             leaving: false,
@@ -162,7 +165,8 @@ impl Session {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
         let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone(), self.commands);
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
-        *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
+        let is_in_cluster = self.is_in_cluster;
+        *self = Session { share, held_bytes, waited_in_vain, answers, is_in_cluster, ..fresh };
         self.client.forget_introduction(self.user.as_ref().map_or("", |user| user.name()));
         self.client.note_queued(None);
         replies.protocol = Protocol::Resp2;
