@@ -45,6 +45,16 @@ impl GroupSet {
     }
 }
 
+/// Returns an error about a slot of a group as one about another slot of the group.
+pub(crate) fn at_slot(error: &ClusterError, slot: u16) -> ClusterError {
+    match error {
+        ClusterError::Elsewhere { to, .. } => ClusterError::Elsewhere { slot, to: to.clone() },
+        ClusterError::NoLeader { why, .. } => ClusterError::NoLeader { slot, why: why.clone() },
+        ClusterError::NotReady { .. } => ClusterError::NotReady { slot },
+        other => other.clone(),
+    }
+}
+
 impl Cluster {
     /// Registers for changes of leadership.
     pub(crate) fn new(
@@ -114,14 +124,26 @@ impl Cluster {
     /// Confirms that values read from these groups before the call were current.
     ///
     /// # Errors
-    /// As [`ClusterView::confirm`].
-    pub(crate) async fn confirm(&self, groups: GroupSet) -> Result<(), ClusterError> {
+    /// A group that could not be confirmed, and the error of [`ClusterView::confirm`].
+    pub(crate) async fn confirm(&self, groups: GroupSet) -> Result<(), (u8, ClusterError)> {
         let without_lease = groups.iter().filter(|group| !self.view.has_lease(*group));
-        let confirmations: Vec<_> = without_lease.map(|group| self.view.confirm(group)).collect();
+        let confirm = |group| {
+            let confirmed = self.view.confirm(group);
+            async move { confirmed.await.map_err(|error| (group, error)) }
+        };
+        let confirmations: Vec<_> = without_lease.map(confirm).collect();
         if confirmations.is_empty() {
             return Ok(());
         }
         try_join_all(confirmations).await.map(drop)
+    }
+
+    /// Returns the address for gRPC clients of the leader of a slot, if it is known.
+    pub(crate) fn grpc_of(&self, slot: u16) -> Option<String> {
+        let topology = self.view.topology();
+        let of_slot = topology.groups.iter().find(|group| group.slots.contains(&slot));
+        let leader = of_slot.and_then(|group| group.leader)?;
+        topology.nodes.iter().find(|node| node.id == leader)?.grpc.clone()
     }
 }
 

@@ -24,9 +24,12 @@ mod lists;
 pub(super) mod members;
 mod texts;
 
+const STALE: &[&str] = &["stale"];
+const OF_ADMINS: &[&str] = &["admin", "stale"];
+
 const CLUSTER: Verb = Verb {
     group: Group::Cluster,
-    flags: flags::TELL,
+    flags: STALE,
     without_cluster: Some(NO_CLUSTER),
     since: "3.0.0",
     bound,
@@ -34,7 +37,7 @@ const CLUSTER: Verb = Verb {
 };
 
 /// A command of Redis Cluster by which administrators change what is decided by Esker's groups.
-const REFUSED: Verb = Verb { arity: -2, flags: &["admin", "noscript", "stale"], ..CLUSTER };
+const REFUSED: Verb = Verb { arity: -2, flags: &["admin", "stale", "no_async_loading"], ..CLUSTER };
 
 const OWN: Verb =
     Verb { flags: flags::FAST, categories: &["connection"], bound: |_, _, _| Bound::once(0), ..CLUSTER };
@@ -60,7 +63,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "cluster|addslots", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|addslotsrange", run: Run::Refuse(BY_GROUPS), since: "7.0.0", summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|bumpepoch", run: Run::Refuse(BY_LOG), summary: "Is refused.", ..REFUSED },
-    Verb { name: "cluster|count-failure-reports", arity: 3, run: Run::Answer(count_failure_reports), tips: &[tips::VARIES],
+    Verb { name: "cluster|count-failure-reports", arity: 3, flags: OF_ADMINS, run: Run::Answer(count_failure_reports), tips: &[tips::VARIES],
         summary: "Returns 1 for a node that is not reachable, else 0.", ..CLUSTER },
     Verb { name: "cluster|countkeysinslot", arity: 3,
         run: Run::Wait(|command, session, service, replies| Box::pin(count_keys(command, session, service, replies))),
@@ -79,7 +82,7 @@ pub(super) const COMMANDS: &[Verb] = &[
         run: Run::Wait(|command, session, service, replies| Box::pin(get_keys(command, session, service, replies))),
         needs: Needs::Read, in_multi: InMulti::Refused, tips: &[tips::VARIES],
         summary: "Returns keys of a slot on this node.", ..CLUSTER },
-    Verb { name: "cluster|help", arity: 2, run: help::RUN, bound: help::BOUND, since: "5.0.0",
+    Verb { name: "cluster|help", arity: 2, flags: flags::TELL, run: help::RUN, bound: help::BOUND, since: "5.0.0",
         summary: "Lists the subcommands.", ..CLUSTER },
     Verb { name: "cluster|info", arity: 2, run: Run::Answer(texts::info), tips: &[tips::VARIES],
         summary: "Returns the state of the cluster.", ..CLUSTER },
@@ -93,7 +96,7 @@ pub(super) const COMMANDS: &[Verb] = &[
         summary: "Returns the id of the node.", ..CLUSTER },
     Verb { name: "cluster|nodes", arity: 2, run: Run::Answer(texts::nodes), tips: &[tips::VARIES],
         summary: "Returns the nodes with the slots that they lead.", ..CLUSTER },
-    Verb { name: "cluster|replicas", arity: 3, run: Run::Answer(replicas), tips: &[tips::VARIES], since: "5.0.0",
+    Verb { name: "cluster|replicas", arity: 3, flags: OF_ADMINS, run: Run::Answer(replicas), tips: &[tips::VARIES], since: "5.0.0",
         summary: "Returns an empty list: every node is listed as a master.", ..CLUSTER },
     Verb { name: "cluster|replicate", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|reset", run: Run::Refuse("ERR a node leaves by esker cluster remove"),
@@ -101,11 +104,11 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "cluster|saveconfig", run: Run::Refuse(BY_LOG), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|set-config-epoch", run: Run::Refuse(BY_LOG), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|setslot", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
-    Verb { name: "cluster|shards", arity: 2, run: Run::Answer(lists::shards), tips: &[tips::VARIES], since: "7.0.0",
+    Verb { name: "cluster|shards", arity: 2, flags: flags::TELL, run: Run::Answer(lists::shards), tips: &[tips::VARIES], since: "7.0.0",
         summary: "Returns the nodes with the slots that they lead, for clients.", ..CLUSTER },
-    Verb { name: "cluster|slaves", arity: 3, run: Run::Answer(replicas), tips: &[tips::VARIES],
+    Verb { name: "cluster|slaves", arity: 3, flags: OF_ADMINS, run: Run::Answer(replicas), tips: &[tips::VARIES],
         summary: "Returns an empty list: every node is listed as a master.", ..CLUSTER },
-    Verb { name: "cluster|slots", arity: 2, run: Run::Answer(lists::slots), tips: &[tips::VARIES],
+    Verb { name: "cluster|slots", arity: 2, flags: flags::TELL, run: Run::Answer(lists::slots), tips: &[tips::VARIES],
         summary: "Returns the ranges of slots with their leaders.", ..CLUSTER },
 ];
 

@@ -52,7 +52,20 @@ pub(super) fn check_databases(verb: &Verb, command: Command<'_>) -> Result<(), S
     }
 }
 
-/// Returns the group of the keys of a command, or of the commands that EXEC runs. `None` without keys, and without a cluster.
+/// Returns the first key of a command, or of the commands that EXEC runs. Channels are no keys.
+pub(in crate::resp) fn key_of<'c>(
+    verb: &Verb,
+    command: Command<'c>,
+    session: &'c Session,
+) -> Option<&'c [u8]> {
+    match verb.run {
+        _ if verb.names_channels() => None,
+        Run::Exec => keys_of_transaction(session).next(),
+        _ => keys(verb, command).next(),
+    }
+}
+
+/// Returns the group of the keys of a command. `None` without keys, and without a cluster.
 pub(in crate::resp) fn group_of(
     verb: &Verb,
     command: Command<'_>,
@@ -60,12 +73,5 @@ pub(in crate::resp) fn group_of(
     service: &Service,
 ) -> Option<u8> {
     let cluster = service.cluster.as_ref()?;
-    if verb.names_channels() {
-        return None;
-    }
-    let key = match verb.run {
-        Run::Exec => keys_of_transaction(session).next(),
-        _ => keys(verb, command).next(),
-    };
-    key.map(|key| cluster.group_of(key))
+    key_of(verb, command, session).map(|key| cluster.group_of(key))
 }

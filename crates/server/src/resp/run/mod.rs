@@ -145,7 +145,7 @@ pub(super) async fn next(
     if is_queued {
         queue(verb, batch, session, service, replies).await;
     } else if let Some(cluster) = &service.cluster {
-        let check = confirm::Check::begin(cluster, verb, batch, session, service, replies);
+        let check = confirm::Check::begin(cluster, verb, batch, session, replies);
         run(verb, batch, session, service, replies).await;
         check.end(batch, session, service, replies).await;
     } else {
