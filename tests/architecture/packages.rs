@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
     ("esker-rdb", &[]),
     ("esker-nvme", &[]),
-    ("esker-server", &["esker-engine", "esker-backup", "esker-nvme", "esker-rdb"]),
+    ("esker-server", &["esker-engine", "esker-cluster", "esker-backup", "esker-nvme", "esker-rdb"]),
     ("esker-command", &[]),
     ("esker-ssd-model", &["esker-command"]),
     ("esker-ssd-bench", &["esker-device", "esker-log", "esker-engine", "esker-ssd-model", "esker-simulated"]),

@@ -1,5 +1,6 @@
 //! What a server sees of its cluster.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -129,4 +130,10 @@ pub trait ClusterView: Send + Sync {
 
     /// Returns figures of this node for metrics.
     fn metrics(&self) -> Vec<Metric>;
+}
+
+impl fmt::Debug for dyn ClusterView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterView").field("me", &self.topology().me).finish_non_exhaustive()
+    }
 }

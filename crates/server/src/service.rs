@@ -25,6 +25,7 @@ pub(crate) mod calls;
 mod changes;
 pub(crate) mod channels;
 pub(crate) mod clients;
+pub(crate) mod cluster;
 pub(crate) mod connection_limits;
 mod counters;
 pub(crate) mod drive;
@@ -49,6 +50,7 @@ use backups::Backups;
 use changes::Changes;
 use channels::Channels;
 use clients::Clients;
+use cluster::Cluster;
 use connection_limits::ConnectionLimits;
 use counters::Counters;
 pub(crate) use counters::{Dropped, Reloads};
@@ -72,6 +74,8 @@ pub(crate) struct Service {
     /// Database 0, which also serves operations on the whole store.
     pub(crate) store: Store,
     databases: Vec<Store>,
+    /// The cluster of a replicated store.
+    pub(crate) cluster: Option<Arc<Cluster>>,
     pub(crate) config: Config,
     pub(crate) users: Arc<Users>,
     pub(crate) tls: Option<Arc<Tls>>,
@@ -145,11 +149,15 @@ const RETRIES_PART: usize = 8;
 impl Service {
     pub(crate) fn new(
         store: Store,
-        config: Config,
+        mut config: Config,
         users: Arc<Users>,
         tls: Option<Arc<Tls>>,
         listening: Vec<SocketAddr>,
     ) -> Service {
+        if config.cluster.is_some() {
+            // The other numbers are handles of groups.
+            config.databases = 1;
+        }
         let now = wall_clock_ms();
         let process = u64::from(std::process::id());
         let run_id = format!("{now:016x}{process:08x}{:016x}", now.wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -189,9 +197,18 @@ impl Service {
         let retries_bytes = limits.client_bytes_max / RETRIES_PART;
         let of_retries = budget.share(here, 0);
         let watchers = Arc::<Watchers>::default();
+        let cluster = config.cluster.clone();
+        let cluster = cluster.map(|view| Cluster::new(view, tracking.clone(), watchers.clone()));
         let service = Service {
             users,
-            changes: Changes::new(&store, events.clone(), tracking.clone(), watchers.clone()),
+            changes: Changes::new(
+                &store,
+                events.clone(),
+                tracking.clone(),
+                watchers.clone(),
+                cluster.clone(),
+            ),
+            cluster,
             tracking,
             tls,
             read_bytes_goal: READ_BYTES_GOAL.min(limits.connection_bytes_max / 8),
@@ -257,6 +274,14 @@ impl Service {
     /// Returns a database that clients can select.
     pub(crate) fn database(&self, number: u8) -> &Store {
         &self.databases[usize::from(number)]
+    }
+
+    /// Returns the number of keys of a database. In a cluster, those of the groups that this node leads: as in Redis Cluster,
+    /// the sum over all nodes is the number of keys.
+    pub(crate) fn keys(&self, database: u8) -> u64 {
+        let Some(cluster) = &self.cluster else { return self.database(database).len() };
+        let keys = |group| self.store.database(group).map_or(0, |group| group.len());
+        cluster.led().map(keys).sum()
     }
 
     /// Returns the databases that clients can select, by number.

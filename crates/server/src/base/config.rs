@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use esker_cluster::view::ClusterView;
 use esker_engine::Store;
 
 use crate::base::keyspace_events::KeyspaceEvents;
@@ -47,6 +48,10 @@ pub struct Config {
     pub settings: Vec<(String, String)>,
     /// Filter of log lines; without it `CONFIG` has no `log` parameter.
     pub log: Option<Arc<dyn LogFilter>>,
+    /// The cluster of a replicated store. It is created after the store is opened, so it is set before
+    /// [`Server::on`](crate::Server::on), and has no effect on [`Sockets::bind`](crate::Sockets::bind). The server then has
+    /// database 0 alone.
+    pub cluster: Option<Arc<dyn ClusterView>>,
 }
 
 /// A unix socket. Any process with write permission on its file may connect; password rules are the same as over TCP.
@@ -157,6 +162,7 @@ impl Config {
             keyspace_events: KeyspaceEvents::default(),
             settings: Vec::new(),
             log: None,
+            cluster: None,
         }
     }
 

@@ -7,6 +7,7 @@ use tonic::{Extensions, Status};
 
 use super::body::{Held, LONG_BYTES};
 use super::client::{CALL_BYTES, Client};
+use super::cluster::InCluster;
 use super::convert::BESIDE_VALUE_BYTES;
 use super::error::{not_logged_in, too_large};
 use super::pb;
@@ -51,6 +52,8 @@ pub(super) struct Call {
     pub(super) database: u8,
     /// True if the client marked the call as a retry.
     pub(super) is_retry: bool,
+    /// The cluster of the store.
+    pub(super) cluster: Option<InCluster>,
 }
 
 /// Returns true if a call that holds this memory takes longer than a turn.

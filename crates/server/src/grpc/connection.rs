@@ -26,6 +26,7 @@ use tower_service::Service as _;
 use super::body::{Arriving, Held, Leaving};
 use super::call::{Call, Esker, is_long};
 use super::client::{CALL_BYTES, CALLS_BYTES, Client};
+use super::cluster::InCluster;
 use super::convert::BESIDE_VALUE_BYTES;
 use super::error;
 use super::frames::Frames;
@@ -263,7 +264,8 @@ async fn dispatch(
             let (client, held, long) = (client.clone(), held.clone(), held.clone());
             let is_named = request.headers().contains_key(AUTHORIZATION);
             let commands = service.users.commands();
-            let call = Call { user, commands, is_named, client, held, store, database, is_retry };
+            let cluster = service.cluster.clone().map(InCluster::new);
+            let call = Call { user, commands, is_named, client, held, store, database, is_retry, cluster };
             request.extensions_mut().insert(call);
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)

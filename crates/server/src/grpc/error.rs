@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use esker_engine::{Error, ErrorKind};
+use esker_engine::{ClusterError, Error, ErrorKind};
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
@@ -32,6 +32,9 @@ fn told(code: Code, reason: &str, text: String, about: HashMap<String, String>, 
 }
 
 pub(super) fn of_store(error: &Error) -> Status {
+    if let Error::Cluster(error) = error {
+        return of_cluster(error, None);
+    }
     let (code, reason) = match error.kind() {
         ErrorKind::Invalid => (Code::InvalidArgument, "INVALID"),
         ErrorKind::Conflict => (Code::FailedPrecondition, "CONFLICT"),
@@ -57,6 +60,38 @@ pub(super) fn of_store(error: &Error) -> Status {
         _ => {}
     }
     told(code, reason, text_of(error), about, error.is_retryable())
+}
+
+/// `address`: that of the leader for gRPC clients, if it is known.
+pub(super) fn of_cluster(error: &ClusterError, address: Option<String>) -> Status {
+    let mut about = HashMap::new();
+    let mut add = |name: &str, value: String| about.insert(name.to_owned(), value);
+    let (code, reason, again) = match error {
+        ClusterError::Elsewhere { slot, to } => {
+            add("slot", slot.to_string());
+            add("resp_address", to.clone());
+            address.map(|address| add("address", address));
+            (Code::FailedPrecondition, "NOT_LEADER", false)
+        }
+        ClusterError::NoLeader { slot, .. } => {
+            add("slot", slot.to_string());
+            (Code::Unavailable, "NO_LEADER", true)
+        }
+        ClusterError::NotReady { slot } => {
+            add("slot", slot.to_string());
+            (Code::Unavailable, "NOT_READY", true)
+        }
+        ClusterError::SeveralGroups => (Code::InvalidArgument, "CROSS_SLOT", false),
+        ClusterError::Uncertain { .. } => (Code::Aborted, "UNCERTAIN", false),
+        _ => (Code::Unknown, "UNKNOWN", false),
+    };
+    told(code, reason, error.to_string(), about, again)
+}
+
+/// Error for a condition on a version in a cluster.
+pub(super) fn no_versions() -> Status {
+    let text = "versions cannot be compared in a cluster: each node has its own; compare the value";
+    status(Code::Unimplemented, "UNSUPPORTED", text.to_owned(), HashMap::new())
 }
 
 pub(super) fn of_memory(refused: Refused) -> Status {

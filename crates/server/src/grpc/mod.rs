@@ -23,6 +23,7 @@ mod call;
 mod change;
 mod chunks;
 mod client;
+mod cluster;
 mod connection;
 mod convert;
 mod error;

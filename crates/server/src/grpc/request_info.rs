@@ -3,9 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use tonic::Status;
 
 use super::call::Call;
+use super::cluster::{Effect, is_on_version};
+use super::error::no_versions;
 use super::pb;
+use super::pb::compare::Target;
+use super::pb::compare_and_swap_request::Expected;
 use super::pb::operation::Write;
 use super::rights::Rights;
 use crate::service::{Service, wall_clock_ms};
@@ -34,7 +39,18 @@ impl About {
 pub(super) trait Asked: prost::Message + Rights + Default + 'static {
     const METHOD: &str;
 
+    /// The writes of the call, if its answer is no error.
+    const EFFECT: Effect;
+
+    /// True if all keys must be in one slot of a cluster.
+    const IS_ATOMIC: bool = false;
+
     fn about(&self) -> About;
+
+    /// Returns true if the request compares a version.
+    fn compares_version(&self) -> bool {
+        false
+    }
 
     /// Returns the write options, if the request has any.
     fn options(&mut self) -> Option<&mut pb::WriteOptions> {
@@ -43,13 +59,19 @@ pub(super) trait Asked: prost::Message + Rights + Default + 'static {
 }
 
 macro_rules! asked {
-    ($($request:ident $method:literal: $($writes:ident)?;)*) => {
+    ($($request:ident $method:literal $effect:ident: $($writes:ident)? $(, $compares:expr)?;)*) => {
         $(impl Asked for pb::$request {
             const METHOD: &str = $method;
+            const EFFECT: Effect = Effect::$effect;
 
             fn about(&self) -> About {
                 About::key(&self.key)
             }
+
+            $(fn compares_version(&self) -> bool {
+                let compares: fn(&Self) -> bool = $compares;
+                compares(self)
+            })?
 
             $(fn options(&mut self) -> Option<&mut pb::WriteOptions> {
                 self.$writes.as_mut()
@@ -59,17 +81,18 @@ macro_rules! asked {
 }
 
 asked! {
-    GetRequest "Get":;
-    HeadRequest "Head":;
-    PutRequest "Put": options;
-    DeleteRequest "Delete": options;
-    CompareAndSwapRequest "CompareAndSwap": options;
-    IncrementRequest "Increment": options;
-    TouchRequest "Touch": options;
+    GetRequest "Get" None:;
+    HeadRequest "Head" None:;
+    PutRequest "Put" Certain: options, |put| is_on_version(put.condition.as_ref());
+    DeleteRequest "Delete" Possible: options, |delete| is_on_version(delete.condition.as_ref());
+    CompareAndSwapRequest "CompareAndSwap" Possible: options, |swap| matches!(swap.expected, Some(Expected::Version(_)));
+    IncrementRequest "Increment" Certain: options;
+    TouchRequest "Touch" Possible: options, |touch| is_on_version(touch.condition.as_ref());
 }
 
 impl Asked for pb::MultiGetRequest {
     const METHOD: &str = "MultiGet";
+    const EFFECT: Effect = Effect::None;
 
     fn about(&self) -> About {
         About::keys(self.keys.iter())
@@ -78,6 +101,8 @@ impl Asked for pb::MultiGetRequest {
 
 impl Asked for pb::BatchRequest {
     const METHOD: &str = "Batch";
+    const EFFECT: Effect = Effect::Certain;
+    const IS_ATOMIC: bool = true;
 
     fn about(&self) -> About {
         About::keys(self.operations.iter().filter_map(|operation| match operation.write.as_ref()? {
@@ -93,14 +118,29 @@ impl Asked for pb::BatchRequest {
 
 impl Asked for pb::TxnRequest {
     const METHOD: &str = "Txn";
+    const EFFECT: Effect = Effect::Possible;
+    const IS_ATOMIC: bool = true;
 
     fn about(&self) -> About {
         let of_operations = self.success.iter().chain(&self.failure).filter_map(super::txn::key_of);
         About::keys(self.compares.iter().map(|compare| &compare.key).chain(of_operations))
     }
 
+    fn compares_version(&self) -> bool {
+        self.compares.iter().any(|compare| matches!(compare.target, Some(Target::Version(_))))
+    }
+
     fn options(&mut self) -> Option<&mut pb::WriteOptions> {
         self.options.as_mut()
+    }
+}
+
+/// Checks a request whose rights were checked for a cluster: its keys, and that it compares no version.
+pub(super) fn check_in_cluster<Q: Asked>(asked: &Q, call: &Call) -> Result<(), Status> {
+    match &call.cluster {
+        Some(_) if asked.compares_version() => Err(no_versions()),
+        Some(cluster) if Q::IS_ATOMIC => cluster.check_one_slot(),
+        _ => Ok(()),
     }
 }
 

@@ -22,7 +22,8 @@ use super::pb::txn_operation::Operation;
 /// A request whose rights can be checked. Every request of the service is one.
 pub(super) trait Rights {
     /// Fails with `PERMISSION_DENIED` unless the caller may run the commands that the request stands for, may use the database,
-    /// and may access the keys that the request names; with `INVALID_ARGUMENT` if one of these is no valid key.
+    /// and may access the keys that the request names; with `INVALID_ARGUMENT` if one of these is no valid key. In a cluster also
+    /// unless this node leads the slots of the keys.
     fn check(&self, call: &Call) -> Result<(), Status>;
 }
 
@@ -70,7 +71,7 @@ impl Call {
                 _ => "no right to read this key",
             }));
         }
-        Ok(())
+        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.name(key))
     }
 }
 

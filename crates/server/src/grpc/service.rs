@@ -25,9 +25,14 @@ impl Esker {
         let call = self.call(request.extensions())?;
         let mut asked = request.into_inner();
         asked.check(&call)?;
+        request_info::check_in_cluster(&asked, &call)?;
         let identity = identity(&call, Q::METHOD, &mut asked, Q::options, &Bytes::new()).await?;
         let (about, began) = (asked.about(), Instant::now());
         let answer = once(&self.service, &call, identity, run(self.clone(), call.clone(), asked)).await;
+        let answer = match &call.cluster {
+            Some(cluster) => cluster.confirmed(Q::EFFECT, answer).await,
+            None => answer,
+        };
         request_info::note_if_slow::<Q>(&self.service, &call, about, began.elapsed());
         answer.map(Response::new)
     }

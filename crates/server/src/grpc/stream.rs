@@ -10,8 +10,9 @@ use tonic::{Status, Streaming};
 
 use super::call::Call;
 use super::chunks::Chunks;
+use super::cluster::{Effect, is_on_version};
 use super::convert::{self, check_prefix, write_options};
-use super::error::{conflict, invalid, of_store, too_large};
+use super::error::{conflict, invalid, no_versions, of_store, too_large};
 use super::once::{identity, once};
 use super::pb;
 use super::rights::Rights;
@@ -156,6 +157,9 @@ impl Scan {
             if !entry.key.starts_with(&self.request.prefix) || !self.call.user.may_read(&entry.key) {
                 continue;
             }
+            if self.call.cluster.as_ref().is_some_and(|cluster| !cluster.leads(&entry.key)) {
+                continue;
+            }
             let more = entry.key.len() + entry.value.len() + 64;
             if bytes > 0 && bytes + more > 2 * STEP_BYTES {
                 answers.push(std::mem::replace(&mut answer, begin()));
@@ -181,6 +185,9 @@ pub(super) async fn upload(
         return Err(invalid("the first message of an upload is its head"));
     };
     head.check(&call)?;
+    if call.cluster.is_some() && is_on_version(head.condition.as_ref()) {
+        return Err(no_versions());
+    }
     let options = write_options(&call.store, head.expiry, head.condition, head.options.clone())?;
     let limit = call.store.max_value_bytes(head.key.len());
     let too_long = |bytes| too_large(format!("the value has {bytes} bytes; this store takes up to {limit}"));
@@ -214,7 +221,11 @@ pub(super) async fn upload(
         let version = store.put_with(head.key, value, options).await.map_err(|error| of_store(&error))?;
         Ok(pb::PutResponse { version, previous: None })
     };
-    once(service, &call, identity, put).await
+    let answer = once(service, &call, identity, put).await;
+    match &call.cluster {
+        Some(cluster) => cluster.confirmed(Effect::Certain, answer).await,
+        None => answer,
+    }
 }
 
 pub(super) async fn download(
@@ -223,13 +234,20 @@ pub(super) async fn download(
     request: pb::DownloadRequest,
 ) -> Result<BoxStream<'static, Result<pb::DownloadResponse, Status>>, Status> {
     request.check(call)?;
+    if call.cluster.is_some() && request.version != 0 {
+        return Err(no_versions());
+    }
     let chunk_bytes = match request.chunk_bytes as usize {
         0 => CHUNK_BYTES,
         bytes @ 1..=CHUNK_BYTES_MAX => bytes,
         bytes => return Err(invalid(format!("chunk_bytes is {bytes}; it is up to {CHUNK_BYTES_MAX}"))),
     };
     call.take(call.store.read_bytes_hint(&request.key) + 3 * chunk_bytes).await?;
-    let entry = call.store.get_entry(&request.key).await.map_err(|error| of_store(&error))?;
+    let entry = call.store.get_entry(&request.key).await.map_err(|error| of_store(&error));
+    let entry = match &call.cluster {
+        Some(cluster) => cluster.confirmed(Effect::None, entry).await?,
+        None => entry?,
+    };
     let hits = u64::from(entry.is_some());
     service.counters.lookups.count(call.database, hits, 1 - hits);
     let Some(entry) = entry else { return Ok(stream::empty().boxed()) };

@@ -11,6 +11,7 @@ use crate::base::process::resident_bytes;
 use crate::service::status::disk_bytes;
 use crate::service::{Reloads, Service};
 
+mod cluster;
 mod features;
 
 /// Metrics text under construction.
@@ -88,6 +89,7 @@ pub(crate) fn text(service: &Service) -> String {
     backups(&mut text, service);
     server(&mut text, service);
     features::features(&mut text, service);
+    cluster::cluster(&mut text, service);
     let stats = service.store.stats();
     store(&mut text, &stats);
     devices(&mut text, &service.store.devices());

@@ -94,6 +94,11 @@ where
     let _present = service.clients.enter(dialogue.session.client.clone(), &service.channels);
     let address = dialogue.address().clone();
     dialogue.session.share = Some(share);
+    dialogue.session.is_in_cluster = service.cluster.is_some();
+    if usize::from(dialogue.session.database()) >= service.databases().len() {
+        // Selected while the store was opened, before the server was one of a cluster.
+        dialogue.session.enter(0);
+    }
     let mut conversation = Conversation::new(stream, dialogue, service, stop);
     let served = conversation.serve(&address).await;
     let is_large = conversation.was_large;

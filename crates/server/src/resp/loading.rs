@@ -107,7 +107,7 @@ async fn within<T>(wait: Option<Duration>, exchange: impl Future<Output = io::Re
 }
 
 async fn answer(command: Command<'_>, session: &mut Session, opening: &Opening<'_>, replies: &mut Replies) {
-    let verb = match admit::admit(command, session) {
+    let verb = match admit::admit(command, session, None) {
         Ok(verb) => verb,
         Err(refused) => return replies.error(&refused.text),
     };

@@ -1,7 +1,7 @@
 //! Checks whether the server would run a command or a script, without a store.
 //!
 //! The checks use the table of commands, their runners and the compiler of scripts, so that the answers are those of the
-//! server. A command on keys runs on a view of absent keys, so that its options are parsed by its own function.
+//! server, which has no cluster. A command on keys runs on a view of absent keys, so that its options are parsed by its own function.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -13,8 +13,8 @@ use super::commands::databases::places;
 use super::commands::{TABLE, family, names_elsewhere};
 use super::script::lookup;
 use super::session::view::View;
+use super::verb::Verb;
 use super::verb::facts::{Group, InMulti};
-use super::verb::{Run, Verb};
 use super::wire::commands::{Command, Copied};
 use super::wire::error_text;
 use super::wire::reply::Replies;
@@ -76,7 +76,7 @@ pub fn check_name(name: &str, caller: Caller<'_>) -> Result<&'static str, Unserv
     let command = copied.command();
     let verb = known(command)?;
     let unserved = |error: &str| Err(refusal(verb.name, family_of_subcommand(verb, command), error));
-    if let Run::Refuse(error) = verb.run {
+    if let Some(error) = verb.refusal() {
         return unserved(error);
     }
     if words.len() > 1 && verb.has_subcommands() {
@@ -155,15 +155,18 @@ fn known(command: Command<'_>) -> Result<&'static Verb, Unserved> {
     })
 }
 
-/// Returns the feature of a subcommand that Esker does not have.
+/// Returns the feature of a subcommand that Esker does not have, or that a single server does not have.
 fn family_of_subcommand(verb: &Verb, command: Command<'_>) -> Option<&'static str> {
+    if verb.without_cluster.is_some() {
+        return Some("cluster");
+    }
     let (family, words) = verb.unsupported;
     let word = command.arguments(1).next()?;
     words.iter().any(|known| error_text::is(word, known)).then_some(family)
 }
 
 fn check(verb: &'static Verb, command: Command<'_>, caller: Caller<'_>) -> Result<(), String> {
-    if let Run::Refuse(error) = verb.run {
+    if let Some(error) = verb.refusal() {
         return Err(error.to_owned());
     }
     check_arguments(&TABLE, verb, command)?;
@@ -231,7 +234,7 @@ mod tests {
         let mut served = 0;
         for verb in TABLE.described_with_subcommands() {
             let checked = check_name(verb.name, Caller::Client);
-            assert_eq!(checked.is_ok(), !matches!(verb.run, Run::Refuse(_)), "{}", verb.name);
+            assert_eq!(checked.is_ok(), verb.refusal().is_none(), "{}", verb.name);
             served += u32::from(checked.is_ok());
         }
         assert!(served > 150, "{served}");

@@ -78,6 +78,8 @@ verb! {
     for_subscribers: bool = false,
     /// True for a subcommand whose calls are counted apart from those of its command.
     is_counted: bool = false,
+    /// The error reply of a server without a cluster, for a command that needs one.
+    without_cluster: Option<&'static str> = None,
     /// Answers the command while the store is being opened.
     while_opening: Option<fn(Command<'_>, &mut Session, &Opening<'_>, &mut Replies)> = None,
     sizes: Sizes = Sizes::DEFAULT,
@@ -246,12 +248,21 @@ impl Verb {
         service: &Service,
         replies: &mut Replies,
     ) {
+        if let (Some(error), None) = (self.without_cluster, &service.cluster) {
+            return replies.error(error);
+        }
         match self.run {
             Run::Session(answer) => answer(command, session, replies),
             Run::Answer(answer) | Run::Sampled(answer) => answer(command, session, service, replies),
             Run::Refuse(error) => replies.error(error),
             _ => unreachable!("only commands without keys that do not wait are answered here"),
         }
+    }
+
+    /// Returns the error reply of a command that a server without a cluster refuses.
+    pub(in crate::resp) fn refusal(&self) -> Option<&'static str> {
+        let of_run = if let Run::Refuse(error) = self.run { Some(error) } else { None };
+        self.without_cluster.or(of_run)
     }
 
     fn has(&self, flag: &str) -> bool {

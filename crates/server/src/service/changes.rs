@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use esker_engine::{Change, Observation, Observer, Store};
 use tokio::task::yield_now;
 
+use super::cluster::{Cluster, SPREAD_KEYSPACE};
 use super::events::Events;
 use super::tracking::Tracking;
 use super::watchers::Watchers;
@@ -15,19 +16,39 @@ struct Told {
     events: Arc<Events>,
     tracking: Arc<Tracking>,
     watchers: Arc<Watchers>,
+    cluster: Option<Arc<Cluster>>,
+}
+
+impl Told {
+    /// Reports a change of database 0 of a cluster, whose keyspace is its group. Changes of groups that other nodes lead are
+    /// reported there.
+    fn changed_in_group(&self, change: &Change<'_>, cluster: &Cluster) {
+        if cluster.leads(change.key) {
+            self.events.changed(change, || 0);
+            self.tracking.changed(change, || 0);
+            self.watchers.changed(change, SPREAD_KEYSPACE);
+        }
+    }
 }
 
 impl Observer for Told {
     fn changed(&self, change: &Change<'_>) {
+        if let Some(cluster) = &self.cluster {
+            return self.changed_in_group(change, cluster);
+        }
         let database = || self.store.database_of_keyspace(change.keyspace).unwrap_or(change.keyspace);
         self.events.changed(change, database);
         self.tracking.changed(change, database);
-        self.watchers.changed(change);
+        self.watchers.changed(change, change.keyspace);
     }
 
     fn cleared(&self, keyspace: Option<u8>) {
         self.tracking.cleared();
-        self.watchers.cleared(keyspace);
+        match &self.cluster {
+            // One group was cleared, and watches are of keys of all groups.
+            Some(_) => self.watchers.miss_all(&[SPREAD_KEYSPACE]),
+            None => self.watchers.cleared(keyspace),
+        }
     }
 
     /// The tracking table holds key names without a database, and in two databases the names now refer to other keys. Watches
@@ -54,8 +75,9 @@ impl Changes {
         events: Arc<Events>,
         tracking: Arc<Tracking>,
         watchers: Arc<Watchers>,
+        cluster: Option<Arc<Cluster>>,
     ) -> Changes {
-        let told = Arc::new(Told { store: store.clone(), events, tracking, watchers });
+        let told = Arc::new(Told { store: store.clone(), events, tracking, watchers, cluster });
         Changes { told, observation: Mutex::new(None) }
     }
 

@@ -187,15 +187,15 @@ impl Watchers {
         }
     }
 
-    /// Queues a visible change of a key.
-    pub(crate) fn changed(&self, change: &Change<'_>) {
+    /// Queues a visible change of a key for the watches of a keyspace.
+    pub(crate) fn changed(&self, change: &Change<'_>, keyspace: u8) {
         if self.count() == 0 {
             return;
         }
         let mut seen = None;
         let mut index = lock(&self.index);
         index.each_of(change.key, |watcher| {
-            if watcher.keyspace != change.keyspace || !(watcher.may_see)(change.key) {
+            if watcher.keyspace != keyspace || !(watcher.may_see)(change.key) {
                 return;
             }
             let seen = seen.get_or_insert_with(|| Seen {

@@ -5,6 +5,7 @@ mod access;
 mod calls;
 mod changes;
 mod client;
+mod cluster;
 mod cut;
 mod generated;
 #[path = "../hostile/http2.rs"]

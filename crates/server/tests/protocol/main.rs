@@ -6,6 +6,7 @@ mod bounds;
 mod channels;
 mod client;
 mod clock;
+mod cluster;
 mod databases;
 mod errors;
 mod frames;

@@ -6,6 +6,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) mod cluster;
+
 use esker_device::{Runtime, Threads};
 use esker_engine::{Options, Store};
 use esker_server::{Addresses, Config, Control, Server};

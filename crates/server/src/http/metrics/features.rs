@@ -9,8 +9,8 @@ use crate::service::channels::Kind;
 use crate::service::tracking::Totals;
 
 pub(super) fn features(text: &mut Text, service: &Service) {
-    let keys = service.databases().iter().enumerate();
-    let keys = keys.map(|(number, store)| format!("{{database=\"{number}\"}} {}", store.len()));
+    let keys = 0..service.databases().len();
+    let keys = keys.map(|number| format!("{{database=\"{number}\"}} {}", service.keys(number as u8)));
     text.lines("database_keys", "Keys of each database.", keys);
     let expiring = service.databases().iter().enumerate().map(|(number, store)| {
         format!("{{database=\"{number}\"}} {}", service.expiring.of(number, store.len()).0)

@@ -1,13 +1,14 @@
 //! Admission: checks before a command runs.
 
-use super::rights;
 use super::unsupported::family;
+use super::{rights, slots};
 use crate::resp::session::{Session, refused};
 use crate::resp::verb::{Table, Verb};
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text::{self, is};
 use crate::service::Service;
 use crate::service::acl_log::Reason;
+use crate::service::cluster::Cluster;
 
 /// The refusal of a command.
 pub(in crate::resp) struct NotAdmitted {
@@ -15,6 +16,8 @@ pub(in crate::resp) struct NotAdmitted {
     pub(in crate::resp) verb: Option<&'static Verb>,
     /// The error reply.
     pub(in crate::resp) text: String,
+    /// True if the cluster refuses the command: its keys are in several slots, or this node does not lead theirs.
+    pub(in crate::resp) is_of_cluster: bool,
     /// The missing right and its object, if a right was missing.
     refused: Option<(Reason, Vec<u8>)>,
 }
@@ -29,15 +32,23 @@ impl NotAdmitted {
 }
 
 /// Returns the descriptor of a command that may run, or the refusal. The checks are in Redis' order: the command and
-/// its subcommand, the number of arguments, then rights.
-pub(in crate::resp) fn admit(command: Command<'_>, session: &Session) -> Result<&'static Verb, NotAdmitted> {
-    let refusal = |verb, text, refused| NotAdmitted { verb, text, refused };
+/// its subcommand, the number of arguments, rights, then the slots of a cluster.
+pub(in crate::resp) fn admit(
+    command: Command<'_>,
+    session: &Session,
+    cluster: Option<&Cluster>,
+) -> Result<&'static Verb, NotAdmitted> {
+    let refusal = |verb, text, refused| NotAdmitted { verb, text, refused, is_of_cluster: false };
     let verb = session.commands.find(command).ok_or_else(|| refusal(None, unknown(command), None))?;
     check_arguments(session.commands, verb, command).map_err(|text| refusal(Some(verb), text, None))?;
     check_rights(verb, command, session, session.database_of_next())
         .map_err(|denied| refusal(Some(verb), denied.text(verb), denied.noted(verb, command)))?;
     if session.hears_only() && !verb.for_subscribers {
         return Err(refusal(Some(verb), error_text::not_while_subscribed(verb.name), None));
+    }
+    if let Some(cluster) = cluster {
+        slots::check(verb, command, session, cluster)
+            .map_err(|text| NotAdmitted { is_of_cluster: true, ..refusal(Some(verb), text, None) })?;
     }
     Ok(verb)
 }
@@ -98,6 +109,7 @@ fn check_rights(
 pub(in crate::resp) fn admit_in_script(
     command: Command<'_>,
     session: &mut Session,
+    service: &Service,
 ) -> Result<&'static Verb, String> {
     let verb = session.commands.find(command).ok_or_else(|| match family(command.verb()) {
         Some((name, family)) => error_text::of_another_type(name, family),
@@ -115,5 +127,8 @@ pub(in crate::resp) fn admit_in_script(
         }
         denied.text_in_script().to_owned()
     })?;
+    if service.cluster.is_some() {
+        slots::check_databases(verb, command)?;
+    }
     Ok(verb)
 }

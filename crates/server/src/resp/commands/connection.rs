@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::databases::selected;
-use super::server::{ROLE, RUN_MODE};
+use super::server::{ALONE, IN_CLUSTER, ROLE};
 use crate::auth::{LoginRefused, Needs, User, Users, login_deadline};
 use crate::resp::session::{Session, refused};
 use crate::resp::verb::facts::{Bound, Databases, Group, InMulti, flags, tips};
@@ -192,7 +192,8 @@ async fn hello(
         replies.bulk(key.as_bytes());
         replies.integer(value);
     }
-    for (key, value) in [("mode", RUN_MODE), ("role", ROLE)] {
+    let mode = if session.is_in_cluster { IN_CLUSTER } else { ALONE };
+    for (key, value) in [("mode", mode), ("role", ROLE)] {
         replies.bulk(key.as_bytes());
         replies.bulk(value.as_bytes());
     }

@@ -1,9 +1,11 @@
 //! Durability as an extension of the protocol, available to every client: `CLIENT DURABILITY level [NEXT]` and `SET
 //! key value DURABILITY level`. See `docs/compatibility.md`.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use esker_engine::Durability;
+use tokio::time::sleep;
 
 use super::set::SetOptions;
 use crate::resp::session::Session;
@@ -27,11 +29,11 @@ const WAIT: Verb = Verb {
 #[rustfmt::skip]
 pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "wait", arity: 3,
-        run: Run::Wait(|command, _, service, replies| Box::pin(wait(command, service, replies))),
+        run: Run::Wait(|command, session, service, replies| Box::pin(wait(command, session, service, replies))),
         tips: &[tips::EVERYWHERE, tips::LEAST], since: "3.0.0",
-        summary: "Makes durable what was written, and returns the number of replicas: 0.", ..WAIT },
+        summary: "Makes durable what was written, and returns the number of other nodes that have it durably.", ..WAIT },
     Verb { name: "waitaof", arity: 4,
-        run: Run::Wait(|command, _, service, replies| Box::pin(wait_aof(command, service, replies))),
+        run: Run::Wait(|command, session, service, replies| Box::pin(wait_aof(command, session, service, replies))),
         tips: &[tips::EVERYWHERE, tips::LEAST], since: "7.2.0", summary: "Makes durable what was written.",
         ..WAIT },
 ];
@@ -92,31 +94,61 @@ pub(super) fn client(command: Command<'_>, session: &mut Session, _: &Service, r
     replies.simple("OK");
 }
 
-/// Validates the time to wait for replicas. There are none, so the command never waits for them.
-fn check_timeout(timeout: &[u8]) -> Result<(), &'static str> {
+/// Returns the time to wait for replicas; 0: without end. Without a cluster there are none, and nothing waits for them.
+fn parse_timeout(timeout: &[u8]) -> Result<Duration, &'static str> {
     match parse_integer(timeout) {
         None => Err("ERR timeout is not an integer or out of range"),
         Some(..0) => Err("ERR timeout is negative"),
-        Some(0..) => Ok(()),
+        Some(ms @ 0..) => Ok(Duration::from_millis(ms as u64)),
     }
 }
 
-/// `WAIT replicas timeout`: makes all acknowledged writes durable. There are no replicas.
-async fn wait(command: Command<'_>, service: &Service, replies: &mut Replies) {
-    if parse_integer(command.argument(1)).is_none() {
+/// Interval at which a wait for replicas notices the end of the server.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Waits until `wanted` other nodes have everything that was proposed here durably, or until the timeout, the end of the
+/// connection or of the server. Returns the number of those that have it. 0 without a cluster.
+async fn replicated(wanted: i64, wait: Duration, session: &Session, service: &Service) -> usize {
+    let Some(cluster) = &service.cluster else { return 0 };
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    let has_ended = async {
+        while !service.draining.load(Ordering::Relaxed) {
+            sleep(LOOK).await;
+        }
+    };
+    let expired = async {
+        match wait.is_zero() {
+            true => std::future::pending().await,
+            false => sleep(wait).await,
+        }
+    };
+    tokio::select! {
+        biased;
+        count = cluster.view.replicated(wanted) => return count,
+        () = session.client.killed() => {}
+        () = has_ended => {}
+        () = expired => {}
+    }
+    cluster.view.replicated(0).await
+}
+
+/// `WAIT replicas timeout`: makes all acknowledged writes durable.
+async fn wait(command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
+    let Some(wanted) = parse_integer(command.argument(1)) else {
         return replies.error(error_text::NOT_AN_INTEGER);
-    }
-    if let Err(error) = check_timeout(command.argument(2)) {
-        return replies.error(error);
-    }
+    };
+    let wait = match parse_timeout(command.argument(2)) {
+        Ok(wait) => wait,
+        Err(error) => return replies.error(error),
+    };
     match service.store.flush().await {
-        Ok(()) => replies.integer(0),
+        Ok(()) => replies.integer(replicated(wanted, wait, session, service).await as i64),
         Err(error) => replies.store_error(&error),
     }
 }
 
-/// `WAITAOF local replicas timeout`: makes all acknowledged writes durable locally. There are no replicas.
-async fn wait_aof(command: Command<'_>, service: &Service, replies: &mut Replies) {
+/// `WAITAOF local replicas timeout`: makes all acknowledged writes durable.
+async fn wait_aof(command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
     let numbers = [1, 2].map(|index| parse_integer(command.argument(index)));
     let [Some(local), Some(replicas)] = numbers else {
         return replies.error(error_text::NOT_AN_INTEGER);
@@ -127,14 +159,16 @@ async fn wait_aof(command: Command<'_>, service: &Service, replies: &mut Replies
     if replicas < 0 {
         return replies.error("ERR value is out of range, must be positive");
     }
-    if let Err(error) = check_timeout(command.argument(3)) {
-        return replies.error(error);
-    }
+    let wait = match parse_timeout(command.argument(3)) {
+        Ok(wait) => wait,
+        Err(error) => return replies.error(error),
+    };
     match service.store.flush().await {
         Ok(()) => {
+            let count = replicated(replicas, wait, session, service).await;
             replies.array(2);
             replies.integer(1);
-            replies.integer(0);
+            replies.integer(count as i64);
         }
         Err(error) => replies.store_error(&error),
     }

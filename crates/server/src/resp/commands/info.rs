@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use esker_engine::{Latencies, Stats};
 
 use self::absent::{OF_MEMORY, OF_PERSISTENCE, OF_STATS, zeros};
+use super::cluster::members::offset;
 use super::devices;
-use super::server::{ROLE, RUN_MODE};
+use super::server::{ALONE, ROLE, run_mode};
 use crate::base::process::{machine_bytes, peak_bytes, resident_bytes};
 use crate::resp::session::Session;
 use crate::resp::verb::facts::Bound;
@@ -37,7 +38,7 @@ static SECTIONS: &[Section<Service>] = &[
     ("Commandstats", command_stats),
     ("Errorstats", error_stats),
     ("Latencystats", latency_stats),
-    ("Cluster", |_, text| line(text, "cluster_enabled", 0)),
+    ("Cluster", |service, text| line(text, "cluster_enabled", u8::from(service.cluster.is_some()))),
     ("Keyspace", keyspace),
     ("Esker", esker),
     (STATUS, status),
@@ -45,7 +46,7 @@ static SECTIONS: &[Section<Service>] = &[
 
 static OPENING: &[Section<str>] = &[
     ("Server", |_, text| {
-        program(text);
+        program(ALONE, text);
         line(text, "process_id", std::process::id());
     }),
     ("Persistence", |_, text| {
@@ -118,12 +119,12 @@ fn load(counter: &AtomicU64) -> u64 {
 }
 
 /// Writes the identity of the program.
-fn program(text: &mut String) {
+fn program(mode: &str, text: &mut String) {
     line(text, "redis_version", REDIS_VERSION);
     line(text, "redis_git_sha1", "00000000");
     line(text, "redis_git_dirty", 0);
     line(text, "redis_build_id", env!("CARGO_PKG_VERSION"));
-    line(text, "redis_mode", RUN_MODE);
+    line(text, "redis_mode", mode);
     line(text, "esker_version", env!("CARGO_PKG_VERSION"));
     line(text, "os", std::env::consts::OS);
     line(text, "arch_bits", usize::BITS);
@@ -131,7 +132,7 @@ fn program(text: &mut String) {
 
 fn server(service: &Service, text: &mut String) {
     let uptime = service.uptime().as_secs();
-    program(text);
+    program(run_mode(service), text);
     line(text, "process_id", std::process::id());
     line(text, "run_id", &service.run_id);
     line(text, "tcp_port", service.port());
@@ -322,7 +323,7 @@ fn replication(service: &Service, text: &mut String) {
     line(text, "master_failover_state", "no-failover");
     line(text, "master_replid", &service.run_id);
     line(text, "master_replid2", "0".repeat(40));
-    line(text, "master_repl_offset", 0);
+    line(text, "master_repl_offset", offset(service));
     line(text, "second_repl_offset", -1);
     zeros(
         text,
@@ -337,8 +338,8 @@ fn replication(service: &Service, text: &mut String) {
 
 /// As in Redis, an empty database has no line.
 fn keyspace(service: &Service, text: &mut String) {
-    for (database, store) in service.databases().iter().enumerate() {
-        let keys = store.len();
+    for database in 0..service.databases().len() {
+        let keys = service.keys(database as u8);
         if keys > 0 {
             let (expires, ttl_ms) = service.expiring.of(database, keys);
             line(

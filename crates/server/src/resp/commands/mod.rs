@@ -13,6 +13,7 @@ pub(super) mod admit;
 mod bitfield;
 mod bits;
 mod client;
+mod cluster;
 mod command;
 mod config;
 pub(super) mod connection;
@@ -38,6 +39,7 @@ mod scan;
 mod scripts;
 mod server;
 pub(super) mod set;
+pub(super) mod slots;
 mod strings;
 mod tracking;
 mod transactions;
@@ -72,6 +74,7 @@ const FAMILIES: &[&[Verb]] = &[
     acl::COMMANDS,
     config::COMMANDS,
     devices::COMMANDS,
+    cluster::COMMANDS,
     command::COMMANDS,
     latency::COMMANDS,
 ];

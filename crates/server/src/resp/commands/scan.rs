@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::pin::pin;
 
 use bytes::Bytes;
+use esker_cluster::slots::slot_of;
 use esker_engine::{Cursor, KeyEntry, KeyPage};
 
 use crate::auth::Needs;
@@ -144,7 +145,7 @@ async fn index_step(
     let beside = wanted.pattern.as_ref().map_or(0, Pattern::held_bytes);
     let page = page(at, wanted.count, beside, session, service).await?;
     let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
-    keys.retain(|key| wanted.strings && may_see(session, key));
+    keys.retain(|key| wanted.strings && may_see(session, key) && is_here(key, service));
     if let Some(pattern) = wanted.pattern {
         keys = matching(&pattern, keys).await;
     }
@@ -192,7 +193,7 @@ async fn log_step(
             Some(pattern) => pattern.matches_long(&key).await,
             None => true,
         };
-        if matches && strings && may_see(session, &key) {
+        if matches && strings && may_see(session, &key) && is_here(&key, service) {
             bytes += key.len();
             keys.push(key);
         }
@@ -260,6 +261,37 @@ async fn page(
     Ok(page)
 }
 
+/// Calls `each` with the keys of a slot until it returns false. All keys of the node are read for it.
+pub(super) async fn in_slot(
+    slot: u16,
+    session: &mut Session,
+    service: &Service,
+    mut each: impl FnMut(Bytes) -> bool,
+) -> Result<(), String> {
+    if session.store(service).len() > KEYS_MAX {
+        return Err(format!(
+            "ERR the keys of a slot are not looked for among more than {KEYS_MAX} keys; use SCAN"
+        ));
+    }
+    let mut cursor = Some(Cursor::START);
+    while let Some(at) = cursor {
+        let page = page(at, COUNT_MAX, COUNT_MAX * ENTRY_BYTES + STEP_BYTES, session, service).await?;
+        for KeyEntry { key, .. } in page.keys {
+            if slot_of(&key) == slot && may_see(session, &key) && !each(key) {
+                return Ok(());
+            }
+        }
+        cursor = page.next;
+    }
+    Ok(())
+}
+
+/// Returns true if the keys of a database that commands on all keys return include this one. In a cluster they are those of
+/// the groups that this node leads, as in Redis Cluster.
+fn is_here(key: &[u8], service: &Service) -> bool {
+    service.cluster.as_ref().is_none_or(|cluster| cluster.leads(key))
+}
+
 /// Key names are shown only to users with read rights to the keys.
 fn may_see(session: &Session, key: &[u8]) -> bool {
     session.user.as_ref().is_some_and(|user| user.may_read(key))
@@ -304,7 +336,7 @@ async fn keys_in_index_order(
         let beside = found.answered_bytes() + pattern.held_bytes();
         let page = page(at, COUNT_MAX, beside, session, service).await?;
         let mut keys: Vec<Bytes> = page.keys.into_iter().map(|entry| entry.key).collect();
-        keys.retain(|key| may_see(session, key));
+        keys.retain(|key| may_see(session, key) && is_here(key, service));
         matching(pattern, keys).await.iter().for_each(|key| found.push(key));
         cursor = page.next;
     }
@@ -330,7 +362,7 @@ async fn keys_in_log_order(
             session.hold_also(wanted).await.map_err(|refused| format!("ERR cannot answer: {refused}"))?;
         }
         left -= ENTRY_BYTES;
-        if may_see(session, &key) && pattern.matches_long(&key).await {
+        if may_see(session, &key) && is_here(&key, service) && pattern.matches_long(&key).await {
             left = left.saturating_sub(key.len());
             found.push(&key);
         }
@@ -397,7 +429,7 @@ async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Byt
             seen += page.keys.len().max(count);
             count = (2 * count).min(COUNT_MAX);
             let mut keys: Vec<_> = page.keys.into_iter().map(|entry| entry.key).collect();
-            keys.retain(|key| may_see(session, key));
+            keys.retain(|key| may_see(session, key) && is_here(key, service));
             if !keys.is_empty() {
                 let chosen = random() as usize % keys.len();
                 return Ok(Some(keys.swap_remove(chosen)));

@@ -1,6 +1,7 @@
 //! The server's identity, TIME, ROLE, BGSAVE, SHUTDOWN, the empty lists of FUNCTION and MODULE, and the
-//! refused commands CLUSTER and DEBUG.
+//! refused command DEBUG.
 
+use super::cluster::members::offset;
 use super::databases::database_number;
 use super::info;
 use crate::auth::Needs;
@@ -23,9 +24,6 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "bgsave", arity: -1, run: Run::Answer(bgsave), needs: Needs::Admin,
         flags: &["admin", "noscript", "no_async_loading"], since: "1.0.0",
         summary: "Begins a backup into the server's directory of backups.", ..SERVER },
-    Verb { name: "cluster", arity: -2, group: Group::Cluster, since: "3.0.0",
-        run: Run::Refuse("ERR This instance has cluster support disabled"),
-        summary: "Says that there is no cluster.", ..SERVER },
     Verb { name: "dbsize", arity: 1, run: Run::Answer(dbsize), needs: Needs::ReadOrMonitor, flags: flags::READ,
         categories: &["keyspace"], tips: &[tips::EVERYWHERE, tips::SUM], in_scripts: true,
         databases: Databases::Current, since: "1.0.0", summary: "Returns the number of keys.", ..SERVER },
@@ -69,8 +67,14 @@ pub(super) const COMMANDS: &[Verb] = &[
         summary: "Returns an empty list: there are no modules.", ..SERVER },
 ];
 
-/// The mode reported to clients: neither cluster nor sentinel.
-pub(super) const RUN_MODE: &str = "standalone";
+/// The mode reported to clients without a cluster, and in one.
+pub(super) const ALONE: &str = "standalone";
+pub(super) const IN_CLUSTER: &str = "cluster";
+
+/// Returns the mode reported to clients.
+pub(super) fn run_mode(service: &Service) -> &'static str {
+    if service.cluster.is_some() { IN_CLUSTER } else { ALONE }
+}
 
 /// The role reported to clients: not a replica.
 pub(super) const ROLE: &str = "master";
@@ -82,10 +86,10 @@ pub(super) fn time(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut R
     replies.bulk((now % 1_000_000).to_string().as_bytes());
 }
 
-pub(super) fn role(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
+pub(super) fn role(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     replies.array(3);
     replies.bulk(ROLE.as_bytes());
-    replies.integer(0);
+    replies.integer(i64::try_from(offset(service)).unwrap_or(i64::MAX));
     replies.array(0);
 }
 
@@ -149,7 +153,7 @@ pub(super) fn shutdown(
 }
 
 pub(super) fn dbsize(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
-    replies.integer((session.store(service).len() as i64 + session.uncommitted_keys).max(0));
+    replies.integer((service.keys(session.database()) as i64 + session.uncommitted_keys).max(0));
 }
 
 /// FLUSHALL or FLUSHDB. SYNC and ASYNC make no difference: the store drops all keys in one step.
@@ -169,6 +173,8 @@ pub(in crate::resp) async fn flush(
         return replies.error(error_text::SYNTAX);
     }
     let (cleared, what) = match all {
+        // The other databases of a cluster are its groups, of which database 0 clears those that are led here.
+        true if service.cluster.is_some() => (service.store.clear().await, "FLUSHALL".to_owned()),
         true => (service.store.clear_all().await, "FLUSHALL".to_owned()),
         false => {
             (session.store(service).clear().await, format!("FLUSHDB of database {}", session.database()))

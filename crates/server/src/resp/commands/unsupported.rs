@@ -32,7 +32,7 @@ static ELSEWHERE: [(&str, &[&str]); 9] = [
         "georadiusbymember_ro", "geosearch", "geosearchstore",
     ]),
     ("functions", &["fcall", "fcall_ro"]),
-    ("cluster", &["asking", "readonly", "readwrite", "restore-asking"]),
+    ("cluster", &["restore-asking"]),
     ("replication", &["failover", "psync", "replconf", "replicaof", "slaveof", "sync"]),
 ];
 

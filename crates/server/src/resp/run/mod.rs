@@ -21,7 +21,7 @@ use self::answer::{Mute, answer_alone};
 use self::monitor::Shown;
 use super::commands::admit::{NotAdmitted, admit};
 use super::commands::set::SetOptions;
-use super::commands::{connection, object};
+use super::commands::{connection, object, slots};
 use super::script;
 use super::session::view::{Held, Place, View};
 use super::session::{Answers, Session, slow};
@@ -34,6 +34,7 @@ use crate::base::turn::{self, beside};
 use crate::service::{Service, sampling};
 
 mod answer;
+mod confirm;
 mod monitor;
 mod pause;
 mod reads;
@@ -80,17 +81,21 @@ impl<'a> Batch<'a> {
     }
 
     /// Returns the descriptor of the next command, or its refusal.
-    fn admit_next(&self, session: &Session) -> Result<&'static Verb, NotAdmitted> {
+    fn admit_next(&self, session: &Session, service: &Service) -> Result<&'static Verb, NotAdmitted> {
         match self.let_in {
             // The rest of a command that is partly answered.
             Some((index, verb)) if index == self.next && self.answered > 0 => Ok(verb),
-            _ => admit(self.command(self.next), session),
+            _ => admit(self.command(self.next), session, service.cluster.as_deref()),
         }
     }
 
     /// Returns the admitted commands from `next` on, with their descriptors, up to the first refused one. If the client
     /// does not want all answers, only the first is returned.
-    fn admitted<'s>(&'s self, session: &Session) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
+    fn admitted<'s>(
+        &'s self,
+        session: &Session,
+        service: &Service,
+    ) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
         let alone =
             session.answers != Answers::On || session.durability_next.is_some() || session.is_caching_given();
         let end = if alone { self.next + 1 } else { self.commands.len() };
@@ -98,7 +103,7 @@ impl<'a> Batch<'a> {
             let command = self.command(index);
             match self.let_in {
                 Some((known, verb)) if known == index => Some((command, verb)),
-                _ => admit(command, session).ok().map(|verb| (command, verb)),
+                _ => admit(command, session, service.cluster.as_deref()).ok().map(|verb| (command, verb)),
             }
         })
     }
@@ -109,7 +114,8 @@ impl<'a> Batch<'a> {
 ///
 /// 1. The next command is admitted, or refused.
 /// 2. A pause is waited for.
-/// 3. The command is queued in a transaction, or the group that begins with it runs.
+/// 3. The command is queued in a transaction, or the group that begins with it runs. In a cluster, the reads of the group are
+///    then confirmed.
 /// 4. Answers that the client does not want are removed, and monitors are notified.
 /// 5. Calls, errors and times are counted.
 pub(super) async fn next(
@@ -121,7 +127,7 @@ pub(super) async fn next(
 ) -> Moment {
     let first = batch.next;
     let mute = Mute::begin(session, replies);
-    let verb = match batch.admit_next(session) {
+    let verb = match batch.admit_next(session, service) {
         Ok(verb) => verb,
         Err(refusal) => {
             refuse(refusal, session, service, replies).await;
@@ -138,6 +144,10 @@ pub(super) async fn next(
     let shown = Shown::begin(is_queued, verb, session, service);
     if is_queued {
         queue(verb, batch, session, service, replies).await;
+    } else if let Some(cluster) = &service.cluster {
+        let check = confirm::Check::begin(cluster, verb, batch, session, replies);
+        run(verb, batch, session, service, replies).await;
+        check.end(batch, session, service, replies).await;
     } else {
         run(verb, batch, session, service, replies).await;
     }
@@ -152,10 +162,14 @@ pub(super) async fn next(
 /// Answers a command that may not run. A transaction that is being queued fails with it.
 async fn refuse(refusal: NotAdmitted, session: &mut Session, service: &Service, replies: &mut Replies) {
     refusal.note(session, service);
-    let NotAdmitted { verb, text, .. } = refusal;
+    let NotAdmitted { verb, text, is_of_cluster, .. } = refusal;
     if verb.is_some_and(|verb| matches!(verb.run, Run::Exec)) {
         let is_long = work::is_long_release(session);
-        beside(is_long, pin!(async { transaction::abort(session, &text, replies) })).await;
+        let aborted = async {
+            transaction::abort(session);
+            transaction::tell_abort(&text, is_of_cluster, replies);
+        };
+        beside(is_long, pin!(aborted)).await;
     } else {
         session.spoil_transaction();
         replies.error(&text);
@@ -279,7 +293,10 @@ async fn group(
         }
         Run::Usage(answer) => object::tell_usage(answer, command, session, service, replies).await,
         Run::Script(_) => {
-            let same = batch.admitted(session).take_while(|(_, other)| std::ptr::eq(*other, verb));
+            let of_group = slots::group_of(verb, command, session, service);
+            let same = batch.admitted(session, service).take_while(|(command, other)| {
+                std::ptr::eq(*other, verb) && slots::group_of(verb, *command, session, service) == of_group
+            });
             let commands: Vec<_> = same.take(SCRIPTS_MAX).map(|(command, _)| command).collect();
             let us = commands.iter().map(|command| work::of_command(verb, *command)).sum();
             let eval = script::eval::eval(verb, commands.into_iter(), session, service, replies);

@@ -27,7 +27,7 @@ pub(super) async fn waited(verb: &Verb, session: &mut Session, service: &Service
 }
 
 /// Returns true if a command may write, or if one of the commands that an EXEC would run may.
-fn writes(verb: &Verb, session: &Session) -> bool {
+pub(super) fn writes(verb: &Verb, session: &Session) -> bool {
     let queued = session.transaction.as_ref().filter(|_| matches!(verb.run, Run::Exec));
     verb.may_write()
         || queued.is_some_and(|queued| queued.commands().iter().any(|(verb, _)| verb.may_write()))

@@ -36,7 +36,7 @@ pub(super) async fn gets(
     let (mut hits, end) = (0, replies.mark() + room.min(service.read_bytes_goal));
     let tells_misses = service.events.wanted().has(KeyspaceEvents::MISS);
     let (mut looked, mut missed) = (0, Vec::new());
-    let keys = batch.admitted(session).take_while(|(_, verb)| verb.fast == Fast::Get).take(GETS_MAX);
+    let keys = batch.admitted(session, service).take_while(|(_, verb)| verb.fast == Fast::Get).take(GETS_MAX);
     let keys = keys.map(|(command, _)| command.argument(1));
     let shown = session.store(service).peek_many_or_probe(keys, |view| {
         let bytes = view.map_or(0, |view| view.value.len());
@@ -130,7 +130,7 @@ fn next_keys<'b>(
     let (mut verbs, mut keys) = (SmallVec::new(), Vec::new());
     let mut skip = batch.answered;
     let mut expected = 0;
-    'group: for (command, verb) in batch.admitted(session) {
+    'group: for (command, verb) in batch.admitted(session, service) {
         if !matches!(verb.fast, Fast::Get | Fast::Mget) || keys.len() >= session.read_width {
             break;
         }
@@ -277,7 +277,7 @@ pub(super) async fn reads(
 ) {
     let (store, database) = (session.store(service), session.database());
     let (mut group, mut keys, mut expected, mut us) = (Vec::new(), Vec::new(), 0, 0);
-    for (command, verb) in batch.admitted(session) {
+    for (command, verb) in batch.admitted(session, service) {
         let Run::Read(_) = verb.run else { break };
         let of_key = |index| match verb.fast {
             Fast::Facts => beginning_bytes(command.argument(index), store),

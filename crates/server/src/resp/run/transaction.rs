@@ -10,7 +10,7 @@
 use std::pin::pin;
 
 use bytes::Bytes;
-use esker_engine::{Batch, Entry, Store, WriteOptions};
+use esker_engine::{Batch, Entry, Error, Store, WriteOptions};
 
 use self::sizes::{Places, Wanted};
 use super::answer::answer_within;
@@ -80,10 +80,17 @@ pub(super) fn is_refused(command: Command<'_>, session: &Session, service: &Serv
 }
 
 /// Discards the transaction that is being queued, if any, because its EXEC was refused.
-pub(super) fn abort(session: &mut Session, why: &str, replies: &mut Replies) {
+pub(super) fn abort(session: &mut Session) {
     session.transaction = None;
     session.unwatch();
     session.client.note_queued(None);
+}
+
+/// Answers an EXEC that was refused. Clients of a cluster look at the code of an error, so its errors stay as they are.
+pub(super) fn tell_abort(why: &str, is_of_cluster: bool, replies: &mut Replies) {
+    if is_of_cluster {
+        return replies.error(why);
+    }
     let why = why.strip_prefix("ERR ").unwrap_or(why);
     replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
 }
@@ -106,11 +113,13 @@ pub(super) async fn watch(
         if let Err(refused) = session.hold_also(store.read_bytes_hint(key)).await {
             return replies.error(&format!("ERR cannot watch: {refused}"));
         }
+        let leader_changes = leader_changes(key, service);
         let watch = store.watch(key);
         match store.get_entry(key).await {
             Ok(entry) => {
                 let (database, version) = (session.database(), entry.map(|entry| entry.version));
-                session.watch(Watched { database, key: Bytes::copy_from_slice(key), version, watch });
+                let key = Bytes::copy_from_slice(key);
+                session.watch(Watched { database, key, version, watch, leader_changes });
             }
             Err(error) => return replies.store_error(&error),
         }
@@ -130,8 +139,42 @@ pub(super) async fn exec(session: &mut Session, service: &Service, replies: &mut
     let start = replies.mark();
     if let Err(why) = run(transaction.commands(), &watched, session, service, replies).await {
         replies.cut(start);
-        replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+        session.is_settled = true;
+        match why {
+            Undone::Refused(why) => {
+                replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+            }
+            Undone::Store(error) => tell_abort_by(&error, replies),
+        }
     }
+}
+
+/// Answers an EXEC that the store refused.
+fn tell_abort_by(error: &Error, replies: &mut Replies) {
+    match error {
+        Error::Cluster(_) => replies.store_error(error),
+        _ => {
+            let why = Replies::text_of(error);
+            replies.error(&format!("EXECABORT Transaction discarded because of: {why}"));
+        }
+    }
+}
+
+/// The reason why a transaction did not run.
+enum Undone {
+    Refused(String),
+    Store(Error),
+}
+
+impl From<String> for Undone {
+    fn from(why: String) -> Undone {
+        Undone::Refused(why)
+    }
+}
+
+/// Returns the number of changes of the leadership of a key's group. 0 without a cluster.
+fn leader_changes(key: &[u8], service: &Service) -> u64 {
+    service.cluster.as_ref().map_or(0, |cluster| cluster.leader_changes(key))
 }
 
 /// The answers of the commands on keys.
@@ -139,6 +182,8 @@ struct Answered {
     replies: Replies,
     /// The end of each command's answer.
     ends: Vec<End>,
+    /// True if the transaction changes the store.
+    writes: bool,
 }
 
 struct End {
@@ -180,7 +225,7 @@ async fn run(
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<(), String> {
+) -> Result<(), Undone> {
     let options = options_of(commands, session, service);
     let has_scripts = commands.iter().any(|(verb, _)| matches!(verb.run, Run::Script(_)));
     let databases = databases_of(commands, session, service);
@@ -203,7 +248,7 @@ async fn run(
             Again::Longer => is_long = true,
             Again::Elsewhere(database) => elsewhere.push(database),
             Again::Compared(bytes) => compared = bytes,
-            Again::Never => return Err(CLOSED.to_owned()),
+            Again::Never => return Err(CLOSED.to_owned().into()),
         }
     }
 }
@@ -230,7 +275,7 @@ async fn attempt_once(
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<Option<Again>, String> {
+) -> Result<Option<Again>, Undone> {
     let Attempt { commands, databases, elsewhere, watched, options, running, compared } = attempt;
     let named = sizes::places_bytes(commands, watched, 1 + elsewhere.len());
     session.hold_also(named).await.map_err(|refused| refused.to_string())?;
@@ -238,10 +283,11 @@ async fn attempt_once(
     let wanted = sizes::of(places, running.is_some(), compared, session, service).await;
     let limit = service.config.limits.backlog_bytes_hard;
     if wanted.other_answers > limit {
-        return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)"));
+        return Err(format!("its answers may take more than {limit} bytes (reply-queue-limit)").into());
     }
     if wanted.looked_through > LOOKED_THROUGH_MAX {
-        return Err(format!("its BITCOUNTs and BITPOSs go through more than {LOOKED_THROUGH_MAX} bytes"));
+        let why = format!("its BITCOUNTs and BITPOSs go through more than {LOOKED_THROUGH_MAX} bytes");
+        return Err(why.into());
     }
     let answers = wanted.answers.saturating_add(wanted.other_answers);
     let bytes = wanted.bytes.saturating_add(wanted.keys.len() * KEY_BYTES).saturating_add(wanted.answers);
@@ -279,8 +325,9 @@ async fn attempt_once(
             session.outbox = None;
             refused::note_held(session, service);
         }
-        outcome.map_err(|error| Replies::text_of(&error))?
+        outcome.map_err(Undone::Store)?
     };
+    session.is_settled = matches!(&outcome, Outcome::Answered(answered) if answered.writes);
     match outcome {
         Outcome::Again(_) => session.denials.clear(),
         _ => refused::note_held(session, service),
@@ -290,7 +337,7 @@ async fn attempt_once(
     match outcome {
         Outcome::Changed => replies.null_array(),
         Outcome::TooLong => {
-            return Err(format!("its answers take more than {most} bytes (reply-queue-limit)"));
+            return Err(format!("its answers take more than {most} bytes (reply-queue-limit)").into());
         }
         Outcome::Again(again) => return Ok(Some(again)),
         Outcome::Answered(answered) => answer_others(commands, answered, session, service, replies).await,
@@ -341,7 +388,9 @@ fn answer_keys(
     // `was_written` also detects a key that was put and deleted again, and databases that were swapped and swapped back.
     // A write during WATCH's own read aborts this transaction as well, but never the next one.
     let has_changed = |(watched, &at): (&Watched, &usize)| {
-        watched.watch.was_written() || watched.version != entries[at].as_ref().map(|entry| entry.version)
+        watched.watch.was_written()
+            || watched.version != entries[at].as_ref().map(|entry| entry.version)
+            || watched.leader_changes != leader_changes(&watched.key, service)
     };
     if watched.iter().zip(&wanted.watched).any(has_changed) {
         return (Batch::new(), Outcome::Changed);
@@ -404,7 +453,8 @@ fn answer_keys(
     if replies.unlimit() {
         return (Batch::new(), Outcome::TooLong);
     }
-    (view.into_batch(), Outcome::Answered(Answered { replies, ends }))
+    let writes = view.writes();
+    (view.into_batch(), Outcome::Answered(Answered { replies, ends, writes }))
 }
 
 /// Appends all answers in the order of the commands: those on keys are already answered, the others run now.
@@ -415,7 +465,7 @@ async fn answer_others(
     service: &Service,
     replies: &mut Replies,
 ) {
-    let Answered { replies: mut of_keys, ends } = answered;
+    let Answered { replies: mut of_keys, ends, .. } = answered;
     let grown = ends.last().map(|end| end.grown).unwrap_or_default();
     let mut from = 0;
     replies.array(commands.len());

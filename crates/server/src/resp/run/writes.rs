@@ -7,6 +7,7 @@ use super::*;
 use crate::resp::commands::databases::places;
 use crate::resp::commands::durability;
 use crate::resp::commands::keys;
+use crate::resp::wire::error_text;
 use crate::service::events::{Event, KeyspaceEvents};
 
 /// Returns the options of a SET whose outcome does not depend on the stored entry, or `None` for other commands.
@@ -37,7 +38,7 @@ pub(super) async fn sets(
     }
     let mut puts = SmallVec::<[_; 1]>::with_capacity((batch.commands.len() - batch.next).min(USUAL_SETS));
     let mut durability = None;
-    for (command, verb) in batch.admitted(session) {
+    for (command, verb) in batch.admitted(session, service) {
         let Some(options) = plain(command, verb, service) else { break };
         if !puts.is_empty() && options.durability != durability || puts.len() == SETS_MAX {
             break;
@@ -48,6 +49,8 @@ pub(super) async fn sets(
     if puts.is_empty() {
         return false;
     }
+    // The answers follow from the writes.
+    session.is_settled = true;
     let (width, us) = (puts.len(), bytes_us(puts.iter().map(|(_, value, _)| value.len()).sum(), service));
     let options = session.write_options();
     let options = WriteOptions { durability: durability.or(options.durability), ..options };
@@ -111,8 +114,8 @@ pub(super) async fn updates(
 ) {
     let (mut group, mut keys, mut bytes, mut expected, mut us) = (Vec::new(), Vec::new(), 0, 0, 0);
     let (database, databases) = (session.database(), service.databases().len());
-    let mut acknowledged = None;
-    for (command, verb) in batch.admitted(session) {
+    let (mut acknowledged, mut of_group) = (None, None);
+    for (command, verb) in batch.admitted(session, service) {
         let Run::Update(_) = verb.run else { break };
         let own = durability::own(command, verb);
         let long = matches!(verb.fast, Fast::Delete) && command.len() > READ_WIDTH_MAX;
@@ -123,9 +126,13 @@ pub(super) async fn updates(
         let full = keys.len() >= session.read_width
             || bytes + command.bytes() > UPDATE_BYTES_MAX
             || expected + hint > service.read_bytes_goal;
-        if !group.is_empty() && (full || long || own.is_some() || acknowledged.is_some()) {
+        // The updates of a group of the store run as one batch, which belongs to one group of a cluster.
+        let group_of_cluster = slots::group_of(verb, command, session, service);
+        let is_of_another = group_of_cluster != of_group;
+        if !group.is_empty() && (full || long || own.is_some() || acknowledged.is_some() || is_of_another) {
             break;
         }
+        of_group = group_of_cluster;
         bytes += command.bytes();
         expected += hint;
         us += work::of_command(verb, command);
@@ -144,9 +151,10 @@ pub(super) async fn updates(
     let options = WriteOptions { durability: acknowledged.or(options.durability), ..options };
     let is_long = work::is_long(us + bytes_us(bytes + expected, service));
     let updated = beside(is_long, pin!(update(&group, &keys, options, session, service, replies))).await;
+    session.is_settled = !matches!(updated, Ok(false));
     if let Err(error) = updated {
         if let [one] = *group {
-            refuse(&[one], &keys, (error, options), session, service, replies).await;
+            session.is_settled = !refuse(&[one], &keys, (error, options), session, service, replies).await;
         } else {
             for one in group {
                 let (command, verb) = one;
@@ -156,8 +164,10 @@ pub(super) async fn updates(
                 let one = [one];
                 let updated = update(&one, &keys, options, session, service, replies);
                 let updated = beside(is_long, pin!(updated)).await;
+                session.is_settled &= !matches!(updated, Ok(false));
                 if let Err(error) = updated {
-                    refuse(&one, &keys, (error, options), session, service, replies).await;
+                    let has_read = refuse(&one, &keys, (error, options), session, service, replies).await;
+                    session.is_settled &= !has_read;
                     let errors = replies.take_errors();
                     service.counters.calls.failed(verb.counted_row, errors);
                 }
@@ -167,7 +177,7 @@ pub(super) async fn updates(
     batch.next += done;
 }
 
-/// Runs commands as one update. After an error, the commands have not answered.
+/// Runs commands as one update. Returns false if they wrote nothing. After an error, the commands have not answered.
 async fn update(
     group: &[OnView<'_>],
     keys: &[Place],
@@ -175,7 +185,7 @@ async fn update(
     session: &Session,
     service: &Service,
     replies: &mut Replies,
-) -> Result<(), Error> {
+) -> Result<bool, Error> {
     let mark = replies.mark();
     let change = |entries: &[Option<Entry>]| {
         // PFCOUNT counts as reading, though it may write. No other client writes these keys before the update is
@@ -183,14 +193,14 @@ async fn update(
         group.iter().for_each(|(command, verb)| session.remember_read(verb, *command));
         let (mut view, failed) =
             run_on_view(group, session.database(), keys, entries.iter().cloned(), service, replies);
-        let events = view.take_events();
-        (view.into_batch(), (failed, events))
+        let (events, writes) = (view.take_events(), view.writes());
+        (view.into_batch(), (failed, events, writes))
     };
     match service.store.update_across(keys, options, change).await {
-        Ok((failed, events)) => {
+        Ok((failed, events, writes)) => {
             count_failed(&failed, service);
             service.events.publish(events);
-            Ok(())
+            Ok(writes)
         }
         Err(error) => {
             replies.cut(mark);
@@ -200,7 +210,7 @@ async fn update(
 }
 
 /// Answers a command whose update the store refused: with the error, or, if the command would only have written data
-/// cached for later reads, from the stored entries.
+/// cached for later reads, from the stored entries. Returns true if it answered from a read.
 async fn refuse(
     one: &[OnView<'_>; 1],
     keys: &[Place],
@@ -208,22 +218,24 @@ async fn refuse(
     session: &Session,
     service: &Service,
     replies: &mut Replies,
-) {
+) -> bool {
     let [(_, verb)] = one;
     let is_delete = matches!(verb.fast, Fast::Delete);
     if is_delete && is_unreadable(&error) {
-        return match delete_each(keys.iter().cloned(), options, service).await {
+        match delete_each(keys.iter().cloned(), options, service).await {
             Ok(deleted) => replies.integer(deleted as i64),
             Err(error) => replies.store_error(&error),
-        };
+        }
+        return true;
     }
     let looked = match verb.only_reads() {
         true => reads::look(one, keys, session, service, replies).await.map(drop),
         false => Err(error),
     };
-    if let Err(error) = looked {
-        replies.store_error(&error);
+    if let Err(error) = &looked {
+        replies.store_error(error);
     }
+    looked.is_ok()
 }
 
 /// Returns true if a record cannot be read but can be deleted: it is damaged, or this build lacks the codec of its value.
@@ -296,6 +308,13 @@ pub(super) async fn long_delete(
                     Ok(gone) => deleted += gone,
                     Err(error) => return replies.store_error(&error),
                 }
+            }
+            Err(Error::Cluster(error)) => {
+                session.is_settled = true;
+                return replies.error(&match deleted {
+                    0 => error_text::of_cluster(&error),
+                    _ => error_text::uncertain(&error),
+                });
             }
             Err(error) => return replies.store_error(&error),
         }

@@ -158,7 +158,7 @@ impl<'c> Caller<'c> {
         self.replies.clear();
         let copied = self.copied(arguments)?;
         let command = copied.command();
-        let verb = admit_in_script(command, self.session).map_err(Refused::Text)?;
+        let verb = admit_in_script(command, self.session, self.service).map_err(Refused::Text)?;
         self.check(verb, command)?;
         self.replies.protocol = match self.reins.protocol.load(std::sync::atomic::Ordering::Relaxed) {
             3 => Protocol::Resp3,

@@ -162,6 +162,7 @@ pub(in crate::resp) async fn eval(
         }
         row.push(call, verb, database, service);
     }
+    session.is_settled = true;
     // 4.
     if row.calls.len() > 1 && session.try_hold_also(row.held_bytes()) {
         let turn = || Turn::short(row.short_bytes());
@@ -231,7 +232,7 @@ async fn update(
     service: &Service,
     replies: &mut Replies,
 ) -> Result<Result<usize, Again>, Error> {
-    let mark = replies.mark();
+    let (mark, mut writes) = (replies.mark(), false);
     session.outbox = Some(Outbox::default());
     let mut change = |entries: &[Option<Entry>]| {
         let entries = keys.iter().cloned().zip(entries.iter().cloned());
@@ -243,7 +244,10 @@ async fn update(
             leave_place();
         }
         match aside(turn.is_short, || run(calls, &mut turn, &mut view, session, service, replies)) {
-            Ok(ran) => (view.into_batch(), Ok(ran)),
+            Ok(ran) => {
+                writes = view.writes();
+                (view.into_batch(), Ok(ran))
+            }
             Err(again) => (Batch::new(), Err(again)),
         }
     };
@@ -251,6 +255,8 @@ async fn update(
         true => Ok(change(&[]).1),
         false => service.store.update_across(keys, options, change).await,
     };
+    // Of several updates in a row, all have to be settled.
+    session.is_settled &= writes || !matches!(outcome, Ok(Ok(_)));
     let outbox = session.outbox.take().unwrap_or_default();
     // Scripts of a row run one by one after an error.
     match outcome {

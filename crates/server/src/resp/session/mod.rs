@@ -53,6 +53,8 @@ pub(crate) struct Session {
     pub(crate) user: Option<Arc<User>>,
     /// Time by which a client without a user must have logged in (`login-timeout`).
     pub(crate) login_by: Option<Instant>,
+    /// True if the server is a node of a cluster.
+    pub(crate) is_in_cluster: bool,
     /// The selected database; while a script runs, the one that the script selected.
     database: u8,
     /// The properties of this connection that other connections see.
@@ -82,6 +84,9 @@ pub(crate) struct Session {
     /// Keys that the next group of reads looks up together. Shrinks after large values and grows after small ones, so
     /// that small reads do not run one by one and large values do not fill the memory.
     pub(crate) read_width: usize,
+    /// True if the answers of the running group need no confirmation by a cluster: all follow from committed writes, or say
+    /// that nothing was done.
+    pub(crate) is_settled: bool,
     /// Commands of the running group that are yet to be counted.
     pub(crate) tally: Tally,
     /// The connection's share of the memory for clients.
@@ -110,6 +115,7 @@ impl Session {
             peer,
             user,
             login_by: None,
+            is_in_cluster: false,
             database: 0,
             client,
             leaving: false,
@@ -125,6 +131,7 @@ impl Session {
             durability: None,
             durability_next: None,
             read_width: READ_WIDTH,
+            is_settled: false,
             tally: Tally::default(),
             share: None,
             held_bytes: 0,
@@ -158,7 +165,8 @@ impl Session {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
         let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone(), self.commands);
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
-        *self = Session { share, held_bytes, waited_in_vain, answers, ..fresh };
+        let is_in_cluster = self.is_in_cluster;
+        *self = Session { share, held_bytes, waited_in_vain, answers, is_in_cluster, ..fresh };
         self.client.forget_introduction(self.user.as_ref().map_or("", |user| user.name()));
         self.client.note_queued(None);
         replies.protocol = Protocol::Resp2;
@@ -228,6 +236,11 @@ impl Session {
         self.unwatch();
         self.transaction = None;
         self.subscriptions = None;
+    }
+
+    /// Returns the watched keys.
+    pub(crate) fn watched_keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.watched.iter().map(|watched| &watched.key[..])
     }
 
     pub(crate) fn watched_len(&self) -> usize {

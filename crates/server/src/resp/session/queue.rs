@@ -21,12 +21,14 @@ pub(crate) struct Transaction {
     spoiled: bool,
 }
 
-/// A watched key, its version when WATCH read it, and a detector of puts since then.
+/// A watched key, its version when WATCH read it, a detector of puts since then, and the number of changes of the leadership
+/// of its group in a cluster.
 pub(crate) struct Watched {
     pub(in crate::resp) database: u8,
     pub(in crate::resp) key: Bytes,
     pub(in crate::resp) version: Option<u64>,
     pub(in crate::resp) watch: KeyWatch,
+    pub(in crate::resp) leader_changes: u64,
 }
 
 /// Bytes of a queued command beside its arguments: its entry in the queue, which doubles when it grows, and its copy.

@@ -303,6 +303,11 @@ impl View {
         self.made_bytes
     }
 
+    /// Returns true if the batch changes the store.
+    pub(crate) fn writes(&self) -> bool {
+        self.slots.iter().any(|slot| slot.written && (slot.held.is_some() || slot.stored))
+    }
+
     /// Returns the batch for the store to write.
     pub(crate) fn into_batch(self) -> Batch {
         let mut batch = Batch::new();

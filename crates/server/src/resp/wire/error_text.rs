@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use esker_engine::ClusterError;
+
 use crate::resp::wire::commands::Command;
 
 pub(crate) const SYNTAX: &str = "ERR syntax error";
@@ -22,6 +24,9 @@ pub(crate) const NO_RIGHT_TO_KEY: &str =
     "NOPERM this user has no permissions to access one of the keys used as arguments";
 pub(crate) const NO_RIGHT_TO_CHANNEL: &str =
     "NOPERM this user has no permissions to access one of the channels used as arguments";
+
+pub(crate) const CROSS_SLOT: &str = "CROSSSLOT Keys in request don't hash to the same slot";
+pub(crate) const NO_CLUSTER: &str = "ERR This instance has cluster support disabled";
 
 pub(crate) fn no_right_to_database(database: u8) -> String {
     format!("NOPERM this user has no permissions to access database {database}")
@@ -85,6 +90,26 @@ pub(crate) fn unknown_subcommand(verb: &str, command: Command<'_>) -> String {
 pub(crate) fn unknown_or_wrong_arguments(verb: &str, command: Command<'_>) -> String {
     let name = shown(command.argument(1), 128);
     format!("ERR unknown subcommand or wrong number of arguments for '{name}'. Try {verb} HELP.")
+}
+
+/// Returns the error for a state of the cluster, with the code by which clients of Redis Cluster redirect or repeat a
+/// command. An unknown outcome has a code of its own, after which no client repeats a write.
+pub(crate) fn of_cluster(error: &ClusterError) -> String {
+    match error {
+        ClusterError::Elsewhere { slot, to } => format!("MOVED {slot} {to}"),
+        ClusterError::NoLeader { slot, why } => {
+            format!("CLUSTERDOWN Hash slot not served: slot {slot} has no leader: {why}")
+        }
+        ClusterError::NotReady { .. } => format!("TRYAGAIN {error}"),
+        ClusterError::SeveralGroups => CROSS_SLOT.to_owned(),
+        ClusterError::Uncertain { .. } => format!("UNCERTAIN {error}"),
+        _ => format!("ERR {error}"),
+    }
+}
+
+/// Returns the error for a write that was done or answered while this node lost the lead of the group.
+pub(crate) fn uncertain(why: &ClusterError) -> String {
+    of_cluster(&ClusterError::Uncertain { why: why.to_string() })
 }
 
 /// Returns at most `bytes_max` bytes of an argument, up to the first zero byte, for an error text. Each character

@@ -10,6 +10,7 @@ use std::io::IoSlice;
 use bytes::{Buf, Bytes};
 use esker_engine::{Error, ErrorKind, View};
 
+use super::error_text;
 use crate::base::settings::text_of;
 use crate::service::errors::{ErrorCounts, Uncounted};
 
@@ -445,6 +446,9 @@ impl Replies {
 
     /// Returns the text of [`store_error`](Self::store_error).
     pub(crate) fn text_of(error: &Error) -> String {
+        if let Error::Cluster(error) = error {
+            return error_text::of_cluster(error);
+        }
         let code = match error.kind() {
             ErrorKind::Full => "OOM command not allowed: ",
             _ => "ERR ",

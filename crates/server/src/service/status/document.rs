@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::cluster::ClusterStatus;
+
 /// Version of the document's format.
 pub const FORMAT: u32 = 1;
 
@@ -48,6 +50,9 @@ pub struct Status {
     pub clients: Clients,
     /// The tiers, the fast one first.
     pub tiers: Vec<Tier>,
+    /// The cluster, if the server is a node of one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterStatus>,
 }
 
 /// Operations that are served.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_engine::{Stats, TierStats};
 
+use super::cluster::ClusterStatus;
 use super::document::{
     Amplification, Cause, Clients, Drive, FORMAT, Map, Memory, Recovering, Space, State, Status, Tier,
 };
@@ -57,6 +58,7 @@ pub(super) fn status(service: &Service, window: Option<(&Sample, &Sample)>) -> S
         memory: memory(service, &stats),
         clients: clients(service),
         drive: service.drive.wear(&stats).map(Drive::of),
+        cluster: service.cluster.as_ref().map(|cluster| ClusterStatus::of(&cluster.view.topology())),
         ..Status::default()
     };
     status.amplification.since_open =

@@ -3,11 +3,13 @@
 //! - `document`: the document, shared by server and clients.
 //! - `sample`: counters at one moment; rates are the difference of two samples.
 //! - `map`: the segments of a tier in a bounded number of cells.
+//! - `cluster`: the part about a cluster.
 //! - `make`: builds the document of a server.
 //!
 //! Counters are sampled once a second, so that all clients see the rates of the same second, whatever their number and polling
 //! interval. Other values are read on request, and the document is built at most five times per second.
 
+mod cluster;
 mod document;
 mod make;
 mod map;
@@ -21,6 +23,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::service::Service;
 
+pub use cluster::{ClusterGroup, ClusterNode, ClusterStatus};
 pub use document::{
     Amplification, Cause, Clients, Drive, FORMAT, Map, Memory, Percentiles, Rates, Recovering, Space, State,
     Status, Tier,
@@ -37,7 +40,7 @@ const EVERY: Duration = Duration::from_secs(1);
 const FRESH: Duration = Duration::from_millis(200);
 
 /// Maximum size of the document in bytes, without the paths of the tiers.
-pub(crate) const BYTES_MAX: usize = 24 << 10;
+pub(crate) const BYTES_MAX: usize = 32 << 10;
 
 /// The last two samples, and the last document.
 #[derive(Default)]

@@ -28,7 +28,7 @@ impl Served {
         let events = Arc::new(Events::new(KeyspaceEvents::default(), channels.clone()));
         let tracking = Arc::new(Tracking::new(channels, 0, 0, None));
         let watchers = Arc::<Watchers>::default();
-        Served { changes: Changes::new(store, events, tracking, watchers.clone()), watchers }
+        Served { changes: Changes::new(store, events, tracking, watchers.clone(), None), watchers }
     }
 
     fn watch(&self, origin: Origin, wanted: Wanted) -> Option<Watching> {

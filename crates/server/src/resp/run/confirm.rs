@@ -1,0 +1,139 @@
+//! The confirmation of reads in a cluster: after a group of commands has run, and before its answers can be sent.
+//!
+//! A group that answered from reads is confirmed by the lease of its keys' groups, or else by their majorities. If that
+//! fails, its answers are replaced by errors. A command that only reads may be sent again, to another node if that one leads. One
+//! that may write answers that its outcome is unknown, since it may have written.
+
+use esker_cluster::slots::slot_of;
+use esker_engine::ClusterError;
+
+use super::{Batch, pause};
+use crate::resp::commands::slots;
+use crate::resp::session::Session;
+use crate::resp::verb::Verb;
+use crate::resp::wire::error_text;
+use crate::resp::wire::reply::Replies;
+use crate::service::Service;
+use crate::service::cluster::{Cluster, GroupSet, at_slot};
+
+/// A group of commands that is about to run.
+pub(super) struct Check<'s> {
+    cluster: &'s Cluster,
+    verb: &'static Verb,
+    /// The index of the first command, and the number of its keys that are already answered.
+    first: usize,
+    answered: usize,
+    /// The slot of the first command's keys. EXEC names them only before it runs.
+    slot: Option<u16>,
+    /// True if the first command may write.
+    writes: bool,
+    /// The beginning of the answers.
+    mark: usize,
+}
+
+impl<'s> Check<'s> {
+    pub(super) fn begin(
+        cluster: &'s Cluster,
+        verb: &'static Verb,
+        batch: &Batch<'_>,
+        session: &mut Session,
+        replies: &Replies,
+    ) -> Check<'s> {
+        session.is_settled = false;
+        Check {
+            cluster,
+            verb,
+            first: batch.next,
+            answered: batch.answered,
+            slot: slots::key_of(verb, batch.command(batch.next), session).map(slot_of),
+            writes: pause::writes(verb, session),
+            mark: replies.mark(),
+        }
+    }
+
+    /// Returns the slot of a command of the group.
+    fn slot(&self, index: usize, batch: &Batch<'_>, session: &Session) -> Option<u16> {
+        if index == self.first {
+            return self.slot;
+        }
+        let command = batch.command(index);
+        slots::key_of(session.commands.find(command)?, command, session).map(slot_of)
+    }
+
+    /// Confirms the reads of the commands that have run.
+    pub(super) async fn end(
+        self,
+        batch: &mut Batch<'_>,
+        session: &mut Session,
+        service: &Service,
+        replies: &mut Replies,
+    ) {
+        let has_answered = batch.next > self.first || batch.answered > self.answered;
+        if self.slot.is_none() || !has_answered || session.is_settled {
+            return;
+        }
+        let mut groups = GroupSet::default();
+        for index in self.first..batch.next + usize::from(batch.answered > 0) {
+            let slot = self.slot(index, batch, session);
+            slot.into_iter().for_each(|slot| groups.insert(self.cluster.group_of_slot(slot)));
+        }
+        if let Err((group, why)) = self.cluster.confirm(groups).await {
+            self.replace(group, &why, batch, session, replies);
+            let failed = replies.take_errors();
+            service.counters.calls.failed(self.verb.counted_row, failed);
+        }
+    }
+
+    /// Replaces the answers by errors, because reads of `group` could not be confirmed.
+    fn replace(
+        &self,
+        group: u8,
+        why: &ClusterError,
+        batch: &mut Batch<'_>,
+        session: &mut Session,
+        replies: &mut Replies,
+    ) {
+        replies.cut(self.mark);
+        replies.take_errors();
+        let mut index = self.first;
+        if self.answered > 0 {
+            // The beginning of this MGET may have been sent. Its other values become errors.
+            let is_done = batch.next > self.first;
+            let end = if is_done { batch.command(index).len() - 1 } else { batch.answered };
+            let text = self.error(index, group, why, batch, session);
+            (self.answered..end).for_each(|_| replies.error(&text));
+            batch.failed = !is_done;
+            index += 1;
+        }
+        if batch.answered > 0 && batch.next >= index {
+            // Nothing was sent of the last MGET, which is answered in part.
+            let verb = session.commands.find(batch.command(batch.next));
+            verb.into_iter().for_each(|verb| session.tally.ended(verb.counted_row, 1));
+            (batch.next, batch.answered, batch.failed) = (batch.next + 1, 0, false);
+        }
+        for index in index..batch.next {
+            replies.error(&self.error(index, group, why, batch, session));
+        }
+    }
+
+    /// Returns the error reply of a command.
+    fn error(
+        &self,
+        index: usize,
+        group: u8,
+        why: &ClusterError,
+        batch: &Batch<'_>,
+        session: &Session,
+    ) -> String {
+        let may_write = || session.commands.find(batch.command(index)).is_some_and(Verb::may_write);
+        if if index == self.first { self.writes } else { may_write() } {
+            return error_text::uncertain(why);
+        }
+        match self.slot(index, batch, session) {
+            Some(slot) if self.cluster.group_of_slot(slot) == group => {
+                error_text::of_cluster(&at_slot(why, slot))
+            }
+            _ => format!("TRYAGAIN a read before it in the pipeline could not be confirmed: {why}"),
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The cluster of a replicated store, as the front ends use it: the slots led here, and the confirmation of reads.
+//!
+//! A value that was read is current if this node led the group at a moment after the read. So the check comes after the read:
+//! once for the answers of several commands, by the lease or else by a majority (decision 0051).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use esker_cluster::slots::{Groups, slot_of};
+use esker_cluster::view::{ClusterView, LeaderWatch};
+use esker_engine::ClusterError;
+use futures_util::future::try_join_all;
+
+use super::tracking::Tracking;
+use super::watchers::Watchers;
+
+/// Number of groups of a node: one for each keyspace of the store.
+const GROUPS: usize = 16;
+
+/// Number of the keyspace under which watches of database 0 are registered.
+pub(crate) const SPREAD_KEYSPACE: u8 = 0;
+
+/// The cluster of the store.
+pub(crate) struct Cluster {
+    pub(crate) view: Arc<dyn ClusterView>,
+    groups: Groups,
+    changes: Arc<LeaderChanges>,
+}
+
+/// Number of changes of leadership of each group, as far as this node led it before or after.
+#[derive(Default)]
+struct LeaderChanges([AtomicU64; GROUPS]);
+
+/// A set of groups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct GroupSet(u16);
+
+impl GroupSet {
+    pub(crate) fn insert(&mut self, group: u8) {
+        self.0 |= 1 << group;
+    }
+
+    fn iter(self) -> impl Iterator<Item = u8> {
+        (0..GROUPS as u8).filter(move |group| self.0 & 1 << group != 0)
+    }
+}
+
+/// Returns an error about a slot of a group as one about another slot of the group.
+pub(crate) fn at_slot(error: &ClusterError, slot: u16) -> ClusterError {
+    match error {
+        ClusterError::Elsewhere { to, .. } => ClusterError::Elsewhere { slot, to: to.clone() },
+        ClusterError::NoLeader { why, .. } => ClusterError::NoLeader { slot, why: why.clone() },
+        ClusterError::NotReady { .. } => ClusterError::NotReady { slot },
+        other => other.clone(),
+    }
+}
+
+impl Cluster {
+    /// Registers for changes of leadership.
+    pub(crate) fn new(
+        view: Arc<dyn ClusterView>,
+        tracking: Arc<Tracking>,
+        watchers: Arc<Watchers>,
+    ) -> Arc<Cluster> {
+        let changes = Arc::<LeaderChanges>::default();
+        view.watch_leaders(Arc::new(Receivers { changes: changes.clone(), tracking, watchers }));
+        Arc::new(Cluster { groups: view.groups(), view, changes })
+    }
+
+    /// Returns the slot of keys, or `None` without keys.
+    ///
+    /// # Errors
+    /// [`ClusterError::SeveralGroups`] if the keys are in several slots, of one group or of several.
+    pub(crate) fn slot_of<'k>(
+        &self,
+        mut keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Option<u16>, ClusterError> {
+        let Some(slot) = keys.next().map(slot_of) else { return Ok(None) };
+        match keys.all(|key| slot_of(key) == slot) {
+            true => Ok(Some(slot)),
+            false => Err(ClusterError::SeveralGroups),
+        }
+    }
+
+    /// Checks that keys are in one slot, which this node leads. Returns the slot.
+    ///
+    /// # Errors
+    /// As [`slot_of`](Self::slot_of) and [`ClusterView::check_leads`].
+    pub(crate) fn check<'k>(
+        &self,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<Option<u16>, ClusterError> {
+        let slot = self.slot_of(keys)?;
+        slot.map_or(Ok(()), |slot| self.view.check_leads(slot))?;
+        Ok(slot)
+    }
+
+    /// Returns the group of a key.
+    pub(crate) fn group_of(&self, key: &[u8]) -> u8 {
+        self.groups.of_key(key)
+    }
+
+    /// Returns the group of a slot.
+    pub(crate) fn group_of_slot(&self, slot: u16) -> u8 {
+        self.groups.of_slot(slot)
+    }
+
+    /// Returns true if this node leads the group of a key, and is ready.
+    pub(crate) fn leads(&self, key: &[u8]) -> bool {
+        self.view.check_leads(slot_of(key)).is_ok()
+    }
+
+    /// Returns the numbers of the groups that this node leads.
+    pub(crate) fn led(&self) -> impl Iterator<Item = u8> {
+        let leads = |group: &u8| self.view.check_leads(self.groups.slots(*group).start).is_ok();
+        self.groups.numbers().filter(leads)
+    }
+
+    /// Returns the number of changes of leadership of a key's group so far.
+    pub(crate) fn leader_changes(&self, key: &[u8]) -> u64 {
+        self.changes.0[usize::from(self.group_of(key))].load(Ordering::Acquire)
+    }
+
+    /// Confirms that values read from these groups before the call were current.
+    ///
+    /// # Errors
+    /// A group that could not be confirmed, and the error of [`ClusterView::confirm`].
+    pub(crate) async fn confirm(&self, groups: GroupSet) -> Result<(), (u8, ClusterError)> {
+        let without_lease = groups.iter().filter(|group| !self.view.has_lease(*group));
+        let confirm = |group| {
+            let confirmed = self.view.confirm(group);
+            async move { confirmed.await.map_err(|error| (group, error)) }
+        };
+        let confirmations: Vec<_> = without_lease.map(confirm).collect();
+        if confirmations.is_empty() {
+            return Ok(());
+        }
+        try_join_all(confirmations).await.map(drop)
+    }
+
+    /// Returns the address for gRPC clients of the leader of a slot, if it is known.
+    pub(crate) fn grpc_of(&self, slot: u16) -> Option<String> {
+        let topology = self.view.topology();
+        let of_slot = topology.groups.iter().find(|group| group.slots.contains(&slot));
+        let leader = of_slot.and_then(|group| group.leader)?;
+        topology.nodes.iter().find(|node| node.id == leader)?.grpc.clone()
+    }
+}
+
+/// Receivers of changes of leadership.
+struct Receivers {
+    changes: Arc<LeaderChanges>,
+    tracking: Arc<Tracking>,
+    watchers: Arc<Watchers>,
+}
+
+impl LeaderWatch for Receivers {
+    /// The changes of the group were or will be reported by another node. So all watches of its keys fire, clients forget
+    /// all keys, and watches over gRPC end.
+    fn leads(&self, group: u8, _: bool) {
+        if let Some(changes) = self.changes.0.get(usize::from(group)) {
+            changes.fetch_add(1, Ordering::Release);
+        }
+        self.tracking.cleared();
+        self.watchers.miss_all(&[SPREAD_KEYSPACE]);
+    }
+}
