@@ -12,6 +12,7 @@ mod bench;
 mod calc;
 mod call;
 mod client;
+mod cluster;
 mod compat;
 mod device;
 mod inspect;
@@ -75,6 +76,8 @@ enum Verb {
     Look(inspect::Verb),
     /// Shows properties and write amplification of drives.
     Device(device::Arguments),
+    /// Shows and changes a cluster: status, nodes, groups, transfer, remove.
+    Cluster(cluster::Arguments),
     /// Tells which commands of a Redis user Esker serves, and what to use instead of others.
     Compat(Box<compat::Arguments>),
     /// Shows the activity of a server, live.
@@ -120,6 +123,7 @@ pub fn main() -> ExitCode {
         Verb::Restore(arguments) => backup::restore(&arguments),
         Verb::Look(verb) => return inspect::run(verb),
         Verb::Device(arguments) => device::run(&arguments),
+        Verb::Cluster(arguments) => cluster::run(&arguments),
         Verb::Compat(arguments) => return compat::run(&arguments),
         Verb::Top(arguments) => top::run(arguments),
         Verb::Ping(arguments) => ping::run(&arguments),

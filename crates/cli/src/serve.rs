@@ -19,14 +19,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use esker_cluster::wire::Wire;
 use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, RecoveryStep, StepProgress, Store};
-use esker_server::{Config, Control, LogFilter, Server, Sockets, setting_of};
+use esker_server::{Addresses, Config, Control, LogFilter, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
 
+use crate::cluster::node::{self, Member};
 use crate::notify;
-use crate::settings::{Outcome, Places, SETTINGS, Settings, example, explain, names};
+use crate::settings::{ClusterSettings, Outcome, Places, SETTINGS, Settings, example, explain, names};
 use crate::terminal::{Failure, Log, say, start_log};
 
 /// Exit code after a second signal.
@@ -178,7 +180,7 @@ fn usage(text: String) -> Failure {
 }
 
 async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
-    let Outcome { options, config, places, directory, spellings, .. } = outcome;
+    let Outcome { options, mut config, places, directory, spellings, cluster, .. } = outcome;
     tokio::spawn(notify::stay_alive());
     // Step 1.
     for path in &places {
@@ -188,6 +190,10 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
         check_directory(directory)?;
     }
     let mut sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
+    let wire = match &cluster {
+        Some(cluster) => Some((node::listen(cluster).await?, cluster.clone())),
+        None => None,
+    };
     if config.access.allow_unauthenticated {
         tracing::warn!("clients need no password (allow-unauthenticated)");
     }
@@ -197,7 +203,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     let hangup = on_signal(SignalKind::hangup())?;
 
     // Step 2.
-    let store = tokio::select! {
+    let (store, member) = tokio::select! {
         biased;
         name = ended(&mut terminate, &mut interrupt) => {
             tracing::info!("{name}: ending at once; the store was not open yet, and nothing was acknowledged");
@@ -205,10 +211,11 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
             drop(sockets);
             std::process::exit(0);
         }
-        opened = open(options, &mut sockets, &config) => {
-            opened?.map_err(|error| open_failure(&error, &places, &spellings))?
+        opened = open(options, wire, &mut sockets, &config) => {
+            opened?.map_err(|unopened| unopened.failure(&places, &spellings))?
         }
     };
+    config.cluster = member.as_ref().map(Member::view);
 
     // Step 3.
     let server = Server::on(sockets, config, store.clone());
@@ -219,9 +226,15 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
         let name = ended(&mut terminate, &mut interrupt).await;
         tracing::info!("{name}: finishing commands in flight");
         notify::stopping();
+        if let Some(member) = &member {
+            member.hand_over().await;
+        }
     };
     let finish = async {
         server.run(stop).await;
+        if let Some(member) = &member {
+            member.stop().await;
+        }
         // Step 4. A backup whose target does not respond does not delay the stop.
         store.cancel_checkpoint("the server stops");
         let closed = async {
@@ -239,15 +252,23 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
 /// Opens the store, and reports the progress meanwhile to clients and to the service manager.
 async fn open(
     options: Options,
+    wire: Option<(Wire, ClusterSettings)>,
     sockets: &mut Sockets,
     config: &Config,
-) -> Result<Result<Store, Error>, Failure> {
+) -> Result<Result<(Store, Option<Member>), Unopened>, Failure> {
     let progress = Progress::default();
     let options = options.progress(progress.clone());
     // Opening may block a thread for long, which must not be one of the threads that answer clients
     // meanwhile.
     let runtime = Handle::current();
-    let opening = tokio::task::spawn_blocking(move || runtime.block_on(Store::open(options)));
+    let Addresses { resp, grpc, .. } = sockets.addresses();
+    let opening = async move {
+        let store = Store::open(options).await.map_err(Unopened::Store)?;
+        let Some((wire, settings)) = wire else { return Ok((store, None)) };
+        let member = node::join(&store, wire, &settings, &resp, &grpc).await.map_err(Unopened::Node)?;
+        Ok((store, Some(member)))
+    };
+    let opening = tokio::task::spawn_blocking(move || runtime.block_on(opening));
     let began = Instant::now();
     let tell = move || recovery(progress.step(), began.elapsed());
     let telling = async {
@@ -262,6 +283,21 @@ async fn open(
             opened.map_err(|error| Failure::Failed(format!("opening the store failed: {error}")))
         }
         never = telling => never,
+    }
+}
+
+/// The reason why a store cannot be served.
+enum Unopened {
+    Store(Error),
+    Node(Failure),
+}
+
+impl Unopened {
+    fn failure(self, places: &[PathBuf], spellings: &[(OptionName, String)]) -> Failure {
+        match self {
+            Unopened::Store(error) => open_failure(&error, places, spellings),
+            Unopened::Node(failure) => failure,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use cluster::{Begin, ClusterSettings, PeerTls};
+pub(crate) use cluster::{Begin, ClusterSettings};
 pub(crate) use example::{example, explain};
 pub(crate) use layers::Settings;
 pub(crate) use resolved::Outcome;

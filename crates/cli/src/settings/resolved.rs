@@ -340,6 +340,7 @@ impl Settings {
             keyspace_events: self.keyspace_events()?,
             settings: self.shown(),
             log: None,
+            cluster: None,
         };
         if config.access.allow_unauthenticated {
             let why = "a password excludes access without one";

@@ -1,0 +1,126 @@
+//! The state of a cluster as text.
+
+use std::fmt::Write;
+
+use super::state::{Group, State};
+
+/// Number of copies that a cluster should have, if it has as many nodes.
+const COPIES: usize = 3;
+/// Entries that a voter may lack without being reported.
+const LAG_MAX: u64 = 10_000;
+
+/// Returns what is wrong with the cluster, a line each: groups without a leader, missing copies, nodes that do not answer.
+pub(super) fn problems(state: &State) -> Vec<String> {
+    let mut problems = Vec::new();
+    if state.nodes.len() < COPIES {
+        let missing = COPIES - state.nodes.len();
+        problems.push(format!(
+            "the cluster has {} of {COPIES} nodes: a lost node would lose data or service; start {missing} more (esker cluster add)",
+            state.nodes.len()
+        ));
+    }
+    for node in state.nodes.iter().filter(|node| !node.reachable) {
+        problems.push(format!("node {} at {} does not answer", node.id, node.peers));
+    }
+    for group in &state.groups {
+        let number = name(group);
+        if group.leader.is_none() {
+            problems.push(format!("{number} has no known leader: its keys are not served"));
+        }
+        if group.voters.len() < COPIES.min(state.nodes.len()) {
+            problems.push(format!("{number} has {} of {COPIES} copies", group.voters.len()));
+        }
+        let behind = group.matched.iter().filter(|one| one.index + LAG_MAX < group.last_index);
+        for one in behind.filter(|one| group.voters.contains(&one.node)) {
+            let lag = group.last_index - one.index;
+            problems.push(format!("{number}: {} lacks {lag} entries", state.address(&one.node)));
+        }
+    }
+    problems
+}
+
+fn name(group: &Group) -> String {
+    match group.slots {
+        Some(_) => format!("group {}", group.group),
+        None => "the meta group".to_owned(),
+    }
+}
+
+/// Returns the answer to `status`.
+pub(super) fn status(state: &State) -> String {
+    let problems = problems(state);
+    let (nodes, groups) =
+        (state.nodes.len(), state.groups.iter().filter(|group| group.slots.is_some()).count());
+    let mut text = format!("{nodes} nodes, {groups} groups of keys\n");
+    for node in &state.nodes {
+        let led = state
+            .groups
+            .iter()
+            .filter(|group| group.slots.is_some() && group.leader.as_ref() == Some(&node.id));
+        let answers = if node.reachable { "" } else { ", does not answer" };
+        let _ = writeln!(text, "  {:<22} leads {}{answers}", node.resp, led.count());
+    }
+    if problems.is_empty() {
+        text.push_str("every group has a leader and three copies\n");
+    }
+    problems.iter().for_each(|problem| text.push_str(&format!("problem: {problem}\n")));
+    text
+}
+
+/// Returns the table of nodes.
+pub(super) fn nodes(state: &State) -> String {
+    let mut text =
+        format!("{:<17} {:<22} {:<22} {:<12} {:>5}  {}\n", "id", "clients", "nodes", "zone", "leads", "");
+    for node in &state.nodes {
+        let leads = state.groups.iter().filter(|group| group.leader.as_ref() == Some(&node.id)).count();
+        let note = match (node.id == state.me, node.reachable) {
+            (true, _) => "asked",
+            (false, true) => "",
+            (false, false) => "does not answer",
+        };
+        let zone = if node.zone.is_empty() { "-" } else { &node.zone };
+        let _ = writeln!(
+            text,
+            "{:<17} {:<22} {:<22} {zone:<12} {leads:>5}  {note}",
+            node.id, node.resp, node.peers
+        );
+    }
+    text
+}
+
+/// Returns the table of groups.
+pub(super) fn groups(state: &State) -> String {
+    let mut text = format!(
+        "{:<6} {:<13} {:<22} {:>6} {:>6} {:>12} {:>12}  {}\n",
+        "group", "slots", "leader", "term", "voters", "entries", "applied here", "lag of others"
+    );
+    for group in &state.groups {
+        let slots = group.slots.map_or("meta".to_owned(), |[first, last]| format!("{first}-{last}"));
+        let leader = group.leader.as_ref().map_or("none known", |leader| state.address(leader));
+        let lags = group.matched.iter().map(|one| {
+            let lag = group.last_index.saturating_sub(one.index);
+            format!("{} {lag}", state.address(&one.node))
+        });
+        let lags = lags.collect::<Vec<_>>().join(", ");
+        let learners =
+            if group.learners.is_empty() { String::new() } else { format!("+{}", group.learners.len()) };
+        let voters = format!("{}{learners}", group.voters.len());
+        let _ = writeln!(
+            text,
+            "{:<6} {slots:<13} {leader:<22} {:>6} {voters:>6} {:>12} {:>12}  {lags}",
+            group.group, group.term, group.last_index, group.applied
+        );
+    }
+    text
+}
+
+/// Returns the command that starts another node.
+pub(super) fn add(state: &State) -> String {
+    let peers: Vec<_> = state.nodes.iter().map(|node| node.peers.as_str()).collect();
+    format!(
+        "On the new machine, with the secret of the cluster in a file that others cannot read:\n\n  \
+         esker serve --dir DIR --resp HOST:6379 --cluster HOST:16379 --cluster-secret-file FILE --join {}\n\n\
+         It joins by itself, and gets a copy of every group while there are fewer than {COPIES}.\n",
+        peers.join(",")
+    )
+}

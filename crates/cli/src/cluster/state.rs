@@ -1,0 +1,66 @@
+//! The state of a cluster, as `CLUSTER ESKER STATUS` sends it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A node.
+#[derive(Debug, Deserialize)]
+pub(super) struct Node {
+    pub(super) id: String,
+    pub(super) resp: String,
+    pub(super) peers: String,
+    pub(super) zone: String,
+    pub(super) reachable: bool,
+}
+
+/// A group.
+#[derive(Debug, Deserialize)]
+pub(super) struct Group {
+    pub(super) group: u8,
+    /// First and last slot; none for the meta group.
+    pub(super) slots: Option<[u16; 2]>,
+    pub(super) leader: Option<String>,
+    pub(super) term: u64,
+    pub(super) voters: Vec<String>,
+    pub(super) learners: Vec<String>,
+    pub(super) last_index: u64,
+    pub(super) applied: u64,
+    pub(super) matched: Vec<Matched>,
+}
+
+/// The progress of another node, known to the leader.
+#[derive(Debug, Deserialize)]
+pub(super) struct Matched {
+    pub(super) node: String,
+    pub(super) index: u64,
+}
+
+/// Nodes and groups, as one node sees them.
+#[derive(Debug, Deserialize)]
+pub(super) struct State {
+    pub(super) me: String,
+    pub(super) nodes: Vec<Node>,
+    pub(super) groups: Vec<Group>,
+    #[serde(skip)]
+    sent: Value,
+}
+
+impl State {
+    /// Parses the text of a node.
+    pub(super) fn parse(text: &[u8]) -> Result<State, serde_json::Error> {
+        let sent: Value = serde_json::from_slice(text)?;
+        Ok(State { sent: sent.clone(), ..serde_json::from_value(sent)? })
+    }
+
+    /// Returns what the node sent, and whether every group has all its copies.
+    pub(super) fn as_json(&self, is_replicated: bool) -> String {
+        let mut shown = self.sent.clone();
+        shown["is_replicated"] = is_replicated.into();
+        format!("{shown:#}\n")
+    }
+
+    /// Returns the RESP address of a node, or its id if it is not known.
+    pub(super) fn address<'s>(&'s self, id: &'s str) -> &'s str {
+        self.nodes.iter().find(|node| node.id == id).map_or(id, |node| &node.resp)
+    }
+}
