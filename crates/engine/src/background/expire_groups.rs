@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_log::{Entry, Keyspace, Kind, Tier as TierName, TYPICAL_ENTRY_BYTES};
+use esker_log::{Entry, Keyspace, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
 use futures_util::future::join_all;
 use hashbrown::HashMap;
 
@@ -181,7 +181,9 @@ impl ExpireGroups<'_> {
         let Some(reservation) = self.writer.lane.try_reserve(stored) else { return Ok(false) };
         let location = self.writer.space.location(at.0, at.1, entry);
         let key: Option<Bytes> = catalog.read_key(&catalog.unchecked_place(catalog.pointer(location))).await;
-        let Some(key) = key.filter(|key| catalog.hash(hash.keyspace(), key) == hash) else { return Ok(false) };
+        let Some(key) = key.filter(|key| catalog.hash(hash.keyspace(), key) == hash) else {
+            return Ok(false);
+        };
         if self.writer.space.tier(at.0).slot(at.1).segment() != segment {
             return Ok(true);
         }

@@ -13,7 +13,8 @@ impl Catalog {
 
     /// Returns true if the sweep at `now_ms` should remove the record from the index.
     pub(crate) fn is_to_expire(&self, entry: &Entry, now_ms: u64) -> bool {
-        let is_due = now_ms > 0 && entry.kind == Kind::Put && entry.expires_at_ms.is_some_and(|at| at <= now_ms);
+        let is_due =
+            now_ms > 0 && entry.kind == Kind::Put && entry.expires_at_ms.is_some_and(|at| at <= now_ms);
         is_due || self.has_expired_for_good(entry)
     }
 }

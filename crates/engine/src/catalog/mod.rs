@@ -22,8 +22,8 @@ pub(crate) mod scans;
 pub(crate) mod unvisited;
 pub(crate) mod verify;
 
-use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use esker_gc::Placement;
 use esker_index::{Indexes, KeyHash, Keyspace, Pointer};

@@ -117,9 +117,7 @@ impl Reader {
             for (place, read) in join_all(row.iter().map(|pointer| self.begin_any(*pointer))).await {
                 let current = match self.settle(look, &place, read).await {
                     Some(Ok(beginning)) if !known.insert(beginning.entry.key.clone()) => Ok(None),
-                    Some(Ok(Beginning { entry, .. })) => {
-                        self.current_of::<T>(look, &entry.key).await
-                    }
+                    Some(Ok(Beginning { entry, .. })) => self.current_of::<T>(look, &entry.key).await,
                     Some(Err(error)) => Err(error),
                     None => {
                         sifted.again.push(place);

@@ -74,7 +74,10 @@ impl Fake {
         self.state.lock().is_uncertain = true;
     }
 
-    fn add(&self, waiting: impl FnOnce(oneshot::Sender<Result<u64>>) -> Waiting) -> oneshot::Receiver<Result<u64>> {
+    fn add(
+        &self,
+        waiting: impl FnOnce(oneshot::Sender<Result<u64>>) -> Waiting,
+    ) -> oneshot::Receiver<Result<u64>> {
         let (answer, answered) = oneshot::channel();
         self.state.lock().waiting.push_back(waiting(answer));
         self.proposed.notify_one();

@@ -43,13 +43,10 @@ fn scans_of_database_0_cover_all_groups_once() {
     assert_eq!((met.len(), met.into_iter().collect::<BTreeSet<_>>()), (100, keys.clone()));
     let streamed: BTreeSet<String> = node.content().into_iter().map(|(key, _)| key).collect();
     assert_eq!(streamed, keys);
-    assert_eq!([0, 1, 3, 14, 15].map(|keyspace| node.store.database_of_keyspace(keyspace)), [
-        Some(0),
-        Some(0),
-        Some(0),
-        Some(0),
-        Some(15)
-    ]);
+    assert_eq!(
+        [0, 1, 3, 14, 15].map(|keyspace| node.store.database_of_keyspace(keyspace)),
+        [Some(0), Some(0), Some(0), Some(0), Some(15)]
+    );
 }
 
 #[test]
@@ -122,9 +119,11 @@ fn cleared_group(committed: &Committed) -> Option<u8> {
 /// Returns the keys that committed commands delete.
 fn deleted(node: &Node) -> Vec<String> {
     let deletes = |committed: Committed| match committed {
-        Committed::Changes(_, changes) => {
-            changes.into_iter().filter(|change| change.value.is_none()).map(|change| text(&change.key)).collect()
-        }
+        Committed::Changes(_, changes) => changes
+            .into_iter()
+            .filter(|change| change.value.is_none())
+            .map(|change| text(&change.key))
+            .collect(),
         Committed::Clear(_) => Vec::new(),
     };
     node.fake.log().into_iter().flat_map(deletes).collect()
@@ -187,7 +186,9 @@ fn update_deletes_the_expired_keys_that_it_was_shown_as_absent() {
         (batch, ())
     };
     node.run(node.store.update(&["a", "a2"], WriteOptions::new(), change)).expect("it is done");
-    let Some(Committed::Changes(2, changes)) = node.fake.log().pop() else { panic!("it is the last command") };
+    let Some(Committed::Changes(2, changes)) = node.fake.log().pop() else {
+        panic!("it is the last command")
+    };
     let keys: Vec<_> = changes.iter().map(|change| (text(&change.key), change.value.is_some())).collect();
     assert_eq!(keys, [("a".to_owned(), false), ("a2".to_owned(), true)]);
     assert_eq!(node.get("a2").as_deref(), Some("absent"));

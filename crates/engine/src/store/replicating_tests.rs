@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 
 use super::bench::{Committed, Node, delete, options_of, put};
-use crate::{Batch, ClusterError, Condition, Entry, Error, ErrorKind, OptionName, Store, WhenFull, WriteOptions};
+use crate::{
+    Batch, ClusterError, Condition, Entry, Error, ErrorKind, OptionName, Store, WhenFull, WriteOptions,
+};
 
 fn is_cluster<T>(result: crate::Result<T>) -> Option<ClusterError> {
     match result {
@@ -78,9 +80,8 @@ fn put_behind_an_update_follows_it() {
 #[test]
 fn puts_of_a_row_keep_their_order() {
     let node = Node::new(1);
-    let puts: Vec<_> = (0..40)
-        .map(|number| (["a", "b", "c"][number % 3].into(), number.to_string().into(), None))
-        .collect();
+    let puts: Vec<_> =
+        (0..40).map(|number| (["a", "b", "c"][number % 3].into(), number.to_string().into(), None)).collect();
     let versions = node.run(node.store.put_many(puts));
     let versions: Vec<u64> = versions.into_iter().map(|version| version.expect("it is put")).collect();
     assert!(versions.is_sorted(), "{versions:?}");
@@ -135,7 +136,8 @@ fn command_becomes_visible_as_a_whole() {
 #[test]
 fn keys_of_several_groups_are_refused() {
     let node = Node::new(1);
-    let several = |result: crate::Result<()>| assert_eq!(is_cluster(result), Some(ClusterError::SeveralGroups));
+    let several =
+        |result: crate::Result<()>| assert_eq!(is_cluster(result), Some(ClusterError::SeveralGroups));
     let mut puts = Batch::new();
     puts.put("a", "1").put("b", "1");
     several(node.run(node.store.write(puts)));

@@ -166,8 +166,11 @@ impl Writer {
     fn prepare_stored(&self, keyspace: Keyspace, change: StoredChange) -> Result<Prepared> {
         let StoredChange { key, value, origin } = change;
         let kind = if value.is_some() { Kind::Put } else { Kind::Tombstone };
-        let StoredValue { bytes, compressed, expires_at_ms } =
-            value.unwrap_or(StoredValue { bytes: bytes::Bytes::new(), compressed: None, expires_at_ms: None });
+        let StoredValue { bytes, compressed, expires_at_ms } = value.unwrap_or(StoredValue {
+            bytes: bytes::Bytes::new(),
+            compressed: None,
+            expires_at_ms: None,
+        });
         let mut record = self.checked(kind, None, key, bytes, expires_at_ms)?;
         record.hash = self.catalog.hash(keyspace, &record.key);
         record.value_check = self.space.secret.value_check(&record.value);

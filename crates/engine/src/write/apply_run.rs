@@ -55,7 +55,8 @@ impl Writer {
         if !has_deletes && self.large.is_none() {
             return commands.len();
         }
-        let (mut written, mut large): (HashSet<u64, FixedState>, HashSet<u64, FixedState>) = Default::default();
+        let (mut written, mut large): (HashSet<u64, FixedState>, HashSet<u64, FixedState>) =
+            Default::default();
         for (at, command) in commands.iter().enumerate() {
             let is_large = self.is_large(command);
             let ends = command.iter().any(|record| {
@@ -228,4 +229,3 @@ impl Writer {
         Ok(())
     }
 }
-

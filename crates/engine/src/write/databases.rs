@@ -30,7 +30,10 @@ impl Catalog {
 }
 
 /// Changes the superblocks. A failure latches the store, because the result of the next opening would be unknown.
-pub(super) async fn write_superblocks(space: &Space, change: impl FnMut(&mut esker_log::Superblock)) -> Result<()> {
+pub(super) async fn write_superblocks(
+    space: &Space,
+    change: impl FnMut(&mut esker_log::Superblock),
+) -> Result<()> {
     let mut change = change;
     let written = space.update_superblocks(|_, superblock| change(superblock)).await;
     if let Err(error) = &written {
@@ -110,7 +113,9 @@ impl Writer {
     pub(crate) async fn swap_databases(&self, first: u8, second: u8) -> Result<()> {
         self.space.health.check_writable()?;
         if self.catalog.replicator().is_some() {
-            return Err(Error::invalid("a replicated store has one database for users, so none are exchanged"));
+            return Err(Error::invalid(
+                "a replicated store has one database for users, so none are exchanged",
+            ));
         }
         if first == second {
             return Ok(());

@@ -43,11 +43,8 @@ impl Drop for Held {
 impl From<&Prepared> for StoredChange {
     fn from(record: &Prepared) -> StoredChange {
         let Prepared { kind, key, value, compressed, expires_at_ms, origin, .. } = record;
-        let value = || StoredValue {
-            bytes: value.clone(),
-            compressed: *compressed,
-            expires_at_ms: *expires_at_ms,
-        };
+        let value =
+            || StoredValue { bytes: value.clone(), compressed: *compressed, expires_at_ms: *expires_at_ms };
         let is_put = *kind == esker_log::Kind::Put;
         StoredChange { key: key.clone(), value: is_put.then(value), origin: *origin }
     }

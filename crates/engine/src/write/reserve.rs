@@ -237,8 +237,16 @@ impl Reservations {
         let (number, granted) = self.queue.lock().add(what);
         let queue = self.queue.clone();
         let (ephemeral, ends_early) = (None, false);
-        let reservation =
-            Reservation { queue, number, shared, drawn: None, ends_early, term: None, after: None, ephemeral };
+        let reservation = Reservation {
+            queue,
+            number,
+            shared,
+            drawn: None,
+            ends_early,
+            term: None,
+            after: None,
+            ephemeral,
+        };
         (reservation, granted)
     }
 }
