@@ -152,6 +152,11 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(HalvedRangeSkipped, "inspect", "passes::reports_on_damaged_stores_do_not_depend_on_the_passes"),
     row(DamageForgottenByRange, "inspect", "passes::reports_on_damaged_stores_do_not_depend_on_the_passes"),
 
+    row(TermReadAtPropose, "esker_engine", "store::replicating::tests::update_of_an_earlier_term_is_refused"),
+    row(ReservationEndsAtPropose, "esker_engine", "store::replicating::tests::increments_under_concurrency_are_not_lost"),
+    row(CommandAppliedInHalves, "esker_engine", "store::replicating::tests::command_becomes_visible_as_a_whole"),
+    row(ReplicatedClockBelieved, "esker_engine", "store::replicating::reads_tests::follower_drops_nothing_by_its_clock"),
+
     row(UpdateReservedElsewhere, "esker_engine", "write::databases::tests::what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace"),
     row(ReservedElsewhere, "esker_engine", "write::databases::tests::what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace"),
     row(TurnElsewhere, "esker_engine", "write::databases::tests::what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace"),

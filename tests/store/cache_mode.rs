@@ -361,7 +361,7 @@ fn a_full_store_can_be_made_a_cache_and_back() {
     };
     assert_eq!(fill(0).map(|error| error.kind()), Some(ErrorKind::Full));
     assert_eq!(store.usage(key(1)).map(|usage| usage.was_asked), Some(false), "no account is kept");
-    store.set_when_full(WhenFull::Evict);
+    store.set_when_full(WhenFull::Evict).unwrap();
     assert_eq!(store.when_full(), WhenFull::Evict);
     assert_eq!(fill(10_000).map(|error| error.kind()), None, "it is a cache");
     let newest = store.usage(key(11_999)).expect("it was put just now");
@@ -372,7 +372,7 @@ fn a_full_store_can_be_made_a_cache_and_back() {
     let asked = store.usage(key(11_999)).expect("it is there");
     assert!(asked.was_asked && asked.idle.is_zero());
     assert_eq!(store.usage(key(99_999)), None);
-    store.set_when_full(WhenFull::Refuse);
+    store.set_when_full(WhenFull::Refuse).unwrap();
     assert_eq!(fill(20_000).map(|error| error.kind()), Some(ErrorKind::Full), "it is none any more");
     assert_eq!(get(&world, &store, 11_999), Some(11_999));
     drop(store);

@@ -181,7 +181,7 @@ fn one_key_is_looked_at_without_its_value() {
 #[test]
 fn whether_a_key_is_there_is_found_without_its_value() {
     let (device, store) = stored();
-    store.set_when_full(WhenFull::Evict);
+    store.set_when_full(WhenFull::Evict).unwrap();
     let before = device.counters().read_bytes;
     for number in 0..KEYS {
         assert!(store.contains(key(number)).expect("it is whole"));

@@ -366,7 +366,7 @@ impl Reloading {
         store.set_durability(new.durability).map_err(|error| error.to_string())?;
         self.log.set(new.log)?;
         store.set_compression(new.compression).map_err(|error| error.to_string())?;
-        store.set_when_full(new.when_full);
+        store.set_when_full(new.when_full).map_err(|error| error.to_string())?;
         store.set_background_bytes_per_s(new.background_bytes_per_s);
         store.set_scrub_bytes_per_s(new.scrub_bytes_per_s);
         control.set_connections(new.connections, new.connections_per_address);

@@ -23,6 +23,7 @@ use crate::read::verification::{self, Verification};
 use crate::segments::space::Space;
 use crate::store::blocking::Blocking;
 use crate::store::close;
+use crate::store::replicating::check_when_full;
 use crate::store::stats::Stats;
 use crate::write::Writer;
 use crate::write::databases::check_database;
@@ -279,11 +280,18 @@ impl Store {
 
     /// Sets the policy for puts when the store is full, overriding the option. A store that evicts needs extra memory;
     /// it is taken from the read cache, and not given back.
-    pub fn set_when_full(&self, when_full: WhenFull) {
+    ///
+    /// # Errors
+    /// `Invalid` for a policy that evicts keys in a replicated store. Nothing has changed then.
+    pub fn set_when_full(&self, when_full: WhenFull) -> Result<()> {
+        if self.catalog.replicator().is_some() {
+            check_when_full(when_full.evicts())?;
+        }
         self.catalog.recency.set(when_full);
         self.catalog.balance_memory();
         self.space.is_no_longer_full();
         self.space.reclaim.notify_one();
+        Ok(())
     }
 
     /// Limits reads and writes of destage and collect together from now on, in bytes per second; `None` for no limit. A

@@ -176,6 +176,12 @@ impl Store {
         self.reader.scan(self.database, cursor, limit).await
     }
 
+    /// Returns a position of an iteration for a random number: evenly distributed if that is.
+    #[doc(hidden)]
+    pub fn random_cursor(&self, random: u64) -> Cursor {
+        self.reader.random_cursor(self.database, random)
+    }
+
     /// Returns an upper bound of the bytes of such a page, without any I/O: as
     /// [`read_bytes_hint`](Self::read_bytes_hint), for all entries that it would read now.
     pub fn scan_bytes_hint(&self, cursor: Cursor, limit: usize) -> usize {

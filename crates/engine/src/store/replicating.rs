@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::background::expire_groups;
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::catalog::replicated::Replicator;
@@ -36,6 +37,7 @@ impl Store {
         }
         self.space.health.check_writable()?;
         self.catalog.replicate(replicator)?;
+        self.writer.tasks.spawn("expire groups", expire_groups::run(self.writer.clone()));
         Ok(Applier::new(&self.writer))
     }
 }
@@ -50,3 +52,13 @@ pub(super) fn check_when_full(evicts: bool) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+#[path = "replicating_bench.rs"]
+mod bench;
+#[cfg(test)]
+#[path = "replicating_reads_tests.rs"]
+mod reads_tests;
+#[cfg(test)]
+#[path = "replicating_tests.rs"]
+mod tests;

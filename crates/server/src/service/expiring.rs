@@ -39,6 +39,3 @@ impl Expiring {
         (expiring as u64, ttl_ms)
     }
 }
-
-/// Mask of the positions that a cursor can have; larger numbers are beyond the end.
-pub(crate) const CURSOR_MASK: u64 = (1 << 42) - 1;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use esker_engine::{Cursor, KeyEntry, Store};
 
 use super::Service;
-use super::expiring::{CURSOR_MASK, Sample};
+use super::expiring::Sample;
 
 /// Number of keys in a sample.
 const KEYS: usize = 256;
@@ -41,8 +41,7 @@ async fn refresh_one(
     if !all && service.expiring.last(database).is_some_and(is_good) {
         return;
     }
-    // Covers all bits of a cursor, because otherwise keys at the end would never be sampled.
-    let random = Cursor::from_u64(RandomState::new().hash_one(0) & CURSOR_MASK);
+    let random = store.random_cursor(RandomState::new().hash_one(0));
     let mut cursor = Some(if all { Cursor::START } else { random });
     let mut found = Vec::new();
     for _ in 0..PAGES_MAX {

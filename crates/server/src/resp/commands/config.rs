@@ -8,7 +8,7 @@ use esker_engine::{Compression, Durability, Error, WhenFull};
 use super::help;
 use super::info::PERCENTILES;
 use crate::auth::Needs;
-use crate::base::policy;
+use crate::base::{policy, settings};
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::verb::facts::{Bound, Group, flags, tips};
@@ -287,12 +287,14 @@ impl Change {
                 return Ok((COMPRESSION, compression.to_string()));
             }
             Change::WhenFull(when_full) => {
-                service.store.set_when_full(when_full);
+                let set = service.store.set_when_full(when_full);
+                set.map_err(|error| (WHEN_FULL, settings::text_of(&error)))?;
                 return Ok((WHEN_FULL, when_full.to_string()));
             }
             Change::Policy(word) => {
                 if let Some(when_full) = service.policy.set(&word) {
-                    service.store.set_when_full(when_full);
+                    let set = service.store.set_when_full(when_full);
+                    set.map_err(|error| (MAXMEMORY_POLICY, settings::text_of(&error)))?;
                 }
                 return Ok((MAXMEMORY_POLICY, word));
             }

@@ -18,7 +18,6 @@ use crate::resp::wire::glob::Pattern;
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
-use crate::service::expiring::CURSOR_MASK;
 use crate::service::key_scans::{KeyScan, is_in_log_order};
 
 const ON_ALL_KEYS: Verb = Verb {
@@ -415,8 +414,7 @@ const RANDOM_KEYS_MAX: usize = 10_000;
 /// `None` to a user with read rights to only few of many keys.
 async fn some_key(session: &mut Session, service: &Service) -> Result<Option<Bytes>, String> {
     let random = || RandomState::new().hash_one(0);
-    // The mask covers all bits of a cursor, because otherwise the last shards would never be chosen.
-    let places = [Cursor::from_u64(random() & CURSOR_MASK), Cursor::START];
+    let places = [session.store(service).random_cursor(random()), Cursor::START];
     let (mut seen, mut count) = (0, COUNT_DEFAULT);
     for place in places {
         let mut cursor = Some(place);
