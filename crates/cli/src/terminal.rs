@@ -14,9 +14,14 @@ pub(crate) fn fail(failure: Failure) -> ExitCode {
     esker_command::fail("esker", failure)
 }
 
-/// Parses a log filter such as `info` or `warn,esker_server=debug`; `None` if it is invalid.
+/// Parses a log filter such as `info` or `warn,esker_server=debug`; `None` if it is invalid. openraft tells every step at the
+/// level `info`, so only its errors are logged unless the filter names it.
 pub(crate) fn log_filter(text: &str) -> Option<EnvFilter> {
-    EnvFilter::try_new(text).ok()
+    let filter = EnvFilter::try_new(text).ok()?;
+    match text.contains("openraft") {
+        true => Some(filter),
+        false => Some(filter.add_directive("openraft=error".parse().expect("it is a directive"))),
+    }
 }
 
 /// The log filter, which can be changed at run time.

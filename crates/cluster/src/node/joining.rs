@@ -83,7 +83,7 @@ pub(super) async fn join(
     let Begin::Join { addresses } = &settings.begin else { return Err(NodeError::NoMember) };
     let mut pause = BACKOFF.0;
     loop {
-        for address in addresses {
+        for address in addresses.iter().filter(|address| **address != record.peers) {
             match ask(address, &record, &settings.runtime, peers).await {
                 Ok((cluster, groups, nodes)) => {
                     (identity.cluster, identity.groups, identity.nodes) = (cluster, groups, nodes);
