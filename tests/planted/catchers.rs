@@ -251,6 +251,6 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(VoteWithoutGuard, "cluster", "groups::node_that_has_restarted_votes_for_none_while_a_leader_may_have_a_lease"),
     row(LeaseDuringTransfer, "cluster", "groups::leader_has_no_lease_while_it_hands_over"),
     row(DiscardedIsNotDone, "cluster", "groups::write_that_another_leader_discards_ends_as_uncertain"),
-    row(InstallingNoteMissing, "cluster", "groups::snapshot_that_is_interrupted_is_sent_again"),
+    row(InstallingNoteMissing, "cluster", "groups::part_of_a_snapshot_is_not_taken_for_the_keyspace"),
     row(MissingStagingOpened, "store", "staging_left::missing_staging_file_of_a_killed_process_is_refused"),
 ];

@@ -16,7 +16,8 @@ fn change(random: &mut Random) -> StoredChange {
         raw_bytes: random.bits() as u32,
     });
     let expires_at_ms = random.one_in(3).then(|| random.bits());
-    let value = (!random.one_in(4)).then(|| StoredValue { bytes: bytes(random, 300), compressed, expires_at_ms });
+    let value =
+        (!random.one_in(4)).then(|| StoredValue { bytes: bytes(random, 300), compressed, expires_at_ms });
     StoredChange { key, value, origin: 0 }
 }
 

@@ -63,7 +63,8 @@ impl Group {
         }
         self.begin_install(&part.proof).await?;
         let (transfer, proof, last_part) = (part.transfer, part.proof, self.now());
-        let known = incoming.insert(Incoming { transfer, proof, next: Some(0), is_installed: false, last_part });
+        let known =
+            incoming.insert(Incoming { transfer, proof, next: Some(0), is_installed: false, last_part });
         self.load(part.changes).await?;
         known.next = (!part.is_last).then_some(1);
         known.last_part = self.now();

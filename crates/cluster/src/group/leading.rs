@@ -66,7 +66,8 @@ impl Group {
         instance.ask_to_lead(node).await;
         let elected = self.until(&instance, |instance| {
             let brief = instance.brief();
-            (brief.leader.is_some_and(|leader| leader != self.parts.node) && brief.term >= term).then_some(brief.leader)
+            (brief.leader.is_some_and(|leader| leader != self.parts.node) && brief.term >= term)
+                .then_some(brief.leader)
         });
         let leader = elected.await;
         self.queue.pause(false);

@@ -78,7 +78,8 @@ impl Group {
             };
             count(counter, answered);
             if let WriteEnd::Applied(_) = end {
-                let (now, committed) = (runtime.now().as_micros() as u64, committed_at.load(Ordering::Relaxed));
+                let (now, committed) =
+                    (runtime.now().as_micros() as u64, committed_at.load(Ordering::Relaxed));
                 count(&counters.led_entries, 1);
                 count(&counters.commit_us, committed.saturating_sub(oldest.as_micros() as u64));
                 count(&counters.apply_us, now.saturating_sub(committed));

@@ -72,7 +72,13 @@ pub(super) struct Queue {
 
 impl Queue {
     /// Adds a proposal. The future has its outcome.
-    pub(super) fn push(&self, term: u64, step: Step, held: Box<dyn Send>, now: Duration) -> BoxFuture<'static, Answer> {
+    pub(super) fn push(
+        &self,
+        term: u64,
+        step: Step,
+        held: Box<dyn Send>,
+        now: Duration,
+    ) -> BoxFuture<'static, Answer> {
         let (answer, answered) = oneshot::channel();
         let bytes = step_bytes(&step);
         {
@@ -141,7 +147,9 @@ impl Queue {
         {
             let mut state = self.state.lock();
             let entries = state.on_their_way.values_mut().filter(|entry| entry.since < before);
-            late.extend(entries.flat_map(|entry| &mut entry.writers).filter_map(|writer| writer.answer.take()));
+            late.extend(
+                entries.flat_map(|entry| &mut entry.writers).filter_map(|writer| writer.answer.take()),
+            );
         }
         let count = late.len() as u64;
         for answer in late {

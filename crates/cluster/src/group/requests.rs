@@ -38,7 +38,10 @@ impl Group {
                         Err(why) => PeerResponse::Refused(why.to_string()),
                     }
                 }
-                _ => PeerResponse::Refused(format!("this is no request to a replica of group {}", group.number())),
+                _ => PeerResponse::Refused(format!(
+                    "this is no request to a replica of group {}",
+                    group.number()
+                )),
             }
         })
     }

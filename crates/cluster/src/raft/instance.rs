@@ -131,7 +131,8 @@ impl Instance {
     }
 
     pub(crate) async fn confirm(&self) -> Result<(), GroupError> {
-        let confirmed = enter(self.runtime.clone(), self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
+        let confirmed =
+            enter(self.runtime.clone(), self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await;
         confirmed.map(drop).map_err(|error| match error {
             RaftError::APIError(LinearizableReadError::ForwardToLeader(forward)) => {
                 GroupError::NotReady(NotReady { leader: forward.leader_id })

@@ -98,7 +98,11 @@ impl Keyspace {
         Ok(())
     }
 
-    async fn apply_one(&self, id: LogId, payload: EntryPayload<super::types::Change, u64, ()>) -> io::Result<Outcome> {
+    async fn apply_one(
+        &self,
+        id: LogId,
+        payload: EntryPayload<super::types::Change, u64, ()>,
+    ) -> io::Result<Outcome> {
         let outcome = match payload {
             EntryPayload::Blank => Bytes::new(),
             EntryPayload::Normal(change) => {
@@ -162,7 +166,10 @@ impl RaftStateMachine<TypeConfig> for Keyspace {
 
     /// Never called: a snapshot is installed before a replica is started on it.
     async fn install_snapshot(&mut self, _: &Meta, _: Bytes) -> io::Result<()> {
-        Err(io::Error::new(io::ErrorKind::Unsupported, "a snapshot is installed while the replica is stopped"))
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "a snapshot is installed while the replica is stopped",
+        ))
     }
 
     /// Returns the id of what is applied. The keys are read when it is sent.

@@ -11,8 +11,8 @@ use openraft::type_config::TypeConfigExt;
 use openraft::{OptionalSend, RaftLogReader};
 
 use super::codec::{
-    Base, damaged, decode_base, decode_entry, decode_log_id, decode_vote, encode_base, encode_entry, encode_log_id,
-    encode_vote,
+    Base, damaged, decode_base, decode_entry, decode_log_id, decode_vote, encode_base, encode_entry,
+    encode_log_id, encode_vote,
 };
 use super::network::RaftRequest;
 use super::types::{Entry, LogId, StoredMembership, TypeConfig, Vote};

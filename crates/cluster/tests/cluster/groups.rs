@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 
 use crate::stores::{GROUP, NODES, Net, Put, Stores, number_of, numbered, put};
-use crate::support::Tiers;
+use crate::support::{SEGMENT_BYTES, Tiers};
 
 const WRITERS: u64 = 6;
 
@@ -50,10 +50,13 @@ async fn write(net: Arc<Net>, handles: Handles, known: Shared, writer: u64, writ
             };
             let value = numbered(number);
             // A crash drops the tasks that would answer.
-            let ended = match select(Box::pin(put(&store, &key, &value)), net.world.sleep(Duration::from_secs(5))).await {
-                Either::Left((ended, _)) => ended,
-                Either::Right(_) => Put::Uncertain,
-            };
+            let ended =
+                match select(Box::pin(put(&store, &key, &value)), net.world.sleep(Duration::from_secs(5)))
+                    .await
+                {
+                    Either::Left((ended, _)) => ended,
+                    Either::Right(_) => Put::Uncertain,
+                };
             let mut known = known.lock();
             match ended {
                 Put::NotDone => {
@@ -79,7 +82,8 @@ async fn read(net: Arc<Net>, handles: Handles, known: Shared, writes: u64) {
             return;
         }
         let key = key_of(net.world.random() % WRITERS, net.world.random());
-        let candidates: Vec<_> = net.groups.lock().iter().map(|(node, group)| (*node, group.clone())).collect();
+        let candidates: Vec<_> =
+            net.groups.lock().iter().map(|(node, group)| (*node, group.clone())).collect();
         for (node, group) in candidates {
             let Some(store) = handles.lock().get(&node).cloned() else { continue };
             let expected = known.lock().acknowledged.get(&key).copied().unwrap_or(0);
@@ -97,7 +101,10 @@ async fn read(net: Arc<Net>, handles: Handles, known: Shared, writes: u64) {
             };
             if is_current {
                 let found = value.map_or(0, |value| number_of(&value));
-                assert!(found >= expected, "seed {seed}: node {node} read {found} of {key}, after {expected} was acknowledged");
+                assert!(
+                    found >= expected,
+                    "seed {seed}: node {node} read {found} of {key}, after {expected} was acknowledged"
+                );
                 known.lock().reads += 1;
             }
         }
@@ -167,7 +174,11 @@ fn history(seed: u64, tiers: Tiers, writes: u64) -> (u64, BTreeMap<Bytes, Bytes>
         {
             let known = known.lock();
             check(&keys, &known, seed);
-            assert!(known.uncertain * 4 < total, "seed {seed}: {} of {total} writes are uncertain", known.uncertain);
+            assert!(
+                known.uncertain * 4 < total,
+                "seed {seed}: {} of {total} writes are uncertain",
+                known.uncertain
+            );
             assert!(known.reads > 0, "seed {seed}: no read was answered");
         }
         // What is applied again from floors and logs is the same.
@@ -272,6 +283,70 @@ fn snapshot_that_is_interrupted_is_sent_again() {
     }
 }
 
+/// Without any time or count that would purge it before, the log is purged when it is nearly full, so that no replica stops.
+#[test]
+fn log_of_a_busy_group_is_purged_before_it_is_full() {
+    let mut stores = Stores::new(5, Tiers::Both, 0);
+    stores.settings.floor_interval = Duration::from_secs(3600);
+    stores.settings.log_entries = u64::MAX;
+    let world = stores.world.clone();
+    world.run(async {
+        stores.found().await;
+        stores.settled().await;
+        stores.crash(3);
+        let (log_bytes, store) = (12 * SEGMENT_BYTES, stores.store(1));
+        let value = |number| [numbered(number), vec![9; 900]].concat();
+        let writes = 3 * log_bytes / 1000;
+        for number in 0..writes {
+            assert_eq!(put(&store, &format!("key{}", number % 40), &value(number)).await, Put::Done);
+        }
+        assert!(stores.group(1).status().purged > writes / 2, "{:?}", stores.group(1).status());
+        stores.start(3).await;
+        assert_eq!(stores.settled().await.len(), 40);
+    });
+    stores.end();
+}
+
+/// A node loses power while it receives a snapshot, and its next leader could continue its log where it ended.
+#[test]
+fn part_of_a_snapshot_is_not_taken_for_the_keyspace() {
+    for seed in 0..3 {
+        let mut stores = Stores::new(seed, Tiers::Fast, 0);
+        let world = stores.world.clone();
+        world.run(async {
+            stores.found().await;
+            stores.settled().await;
+            for number in 0..20 {
+                assert_eq!(
+                    put(&stores.store(1), &format!("early{number}"), &numbered(number)).await,
+                    Put::Done
+                );
+            }
+            stores.settled().await;
+            // The second node keeps its whole log.
+            let entries = std::mem::replace(&mut stores.settings.log_entries, u64::MAX);
+            stores.crash(2);
+            stores.start(2).await;
+            stores.settings.log_entries = entries;
+            stores.settled().await;
+            assert_eq!(leave_behind(&mut stores, 3).await, 1);
+            stores.start(3).await;
+            let came = |stores: &Stores| *stores.net.parts.lock() > seed;
+            stores.wait_for(came, "parts arrive").await;
+            stores.crash(3);
+            stores.crash(1);
+            stores.start(3).await;
+            stores.wait_for(|stores| stores.leader() == Some(2), "the second node leads").await;
+            assert_eq!(stores.group(2).status().purged, 0);
+            assert_eq!(put(&stores.store(2), "late", &numbered(1)).await, Put::Done);
+            stores.start(1).await;
+            let keys = stores.settled().await;
+            assert!(keys.keys().filter(|key| key.starts_with(b"early")).count() == 20, "seed {seed}");
+        });
+        stores.end();
+    }
+}
+
 /// A single voter loses power before each durable write or flush; what it acknowledged comes back from its floor and log.
 #[test]
 fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
@@ -290,7 +365,8 @@ fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
                 let (devices, world) = (stores.machines[&1].devices.clone(), world.clone());
                 let (cuts, known) = (cuts.clone(), known.clone());
                 device.set_faults(Box::new(move |operation| {
-                    let is_durable = operation.kind == OperationKind::Write && operation.mode == WriteMode::Durable;
+                    let is_durable =
+                        operation.kind == OperationKind::Write && operation.mode == WriteMode::Durable;
                     if is_durable || operation.kind == OperationKind::Flush {
                         cuts.lock().push((devices.power_cut(&world), known.lock().clone()));
                     }
@@ -310,7 +386,7 @@ fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
             device.clear_faults();
         }
         let cuts = std::mem::take(&mut *cuts.lock());
-        assert!(cuts.len() > 100, "{} cuts", cuts.len());
+        assert!(cuts.len() > 50, "{} cuts", cuts.len());
         for (devices, known) in cuts {
             stores.crash(1);
             stores.machines.get_mut(&1).expect("a node").devices = devices;
@@ -320,7 +396,10 @@ fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
                 let keys = stores.dump(1).await;
                 for (key, number) in &known {
                     let found = keys.get(key.as_bytes()).map_or(0, |value| number_of(value));
-                    assert!(found >= *number, "seed {seed}: {key} has {found}, but {number} was acknowledged");
+                    assert!(
+                        found >= *number,
+                        "seed {seed}: {key} has {found}, but {number} was acknowledged"
+                    );
                 }
             });
         }
@@ -342,7 +421,10 @@ async fn write_elsewhere(stores: &Stores, old: u64) {
     }
     let seed = stores.world.seed();
     let value = stores.store(old).get("key").await.expect("it can be read").map(|value| number_of(&value));
-    assert!(value == Some(2) || !stores.group(old).has_lease(), "seed {seed}: an old value is read under a lease");
+    assert!(
+        value == Some(2) || !stores.group(old).has_lease(),
+        "seed {seed}: an old value is read under a lease"
+    );
     assert!(is_led(stores), "seed {seed}: no other node leads");
 }
 
@@ -378,6 +460,8 @@ fn leader_has_no_lease_while_it_hands_over() {
             stores.found().await;
             assert_eq!(put(&stores.store(1), "key", &numbered(1)).await, Put::Done);
             stores.settled().await;
+            // All nodes may vote again after their start.
+            world.sleep(Duration::from_secs(1)).await;
             let group = stores.group(1);
             let task = async move { drop(group.transfer(2).await) };
             world.spawn("transfer", Box::pin(task));
@@ -406,7 +490,10 @@ fn transfer_moves_the_leadership_and_loses_no_write() {
             while known.lock().done < writes {
                 let leader = stores.wait_for_leader().await;
                 let done = stores.group(leader).transfer(leader % 3 + 1).await;
-                assert!(matches!(done, Ok(()) | Err(GroupError::Refused(_) | GroupError::NotReady(_))), "{done:?}");
+                assert!(
+                    matches!(done, Ok(()) | Err(GroupError::Refused(_) | GroupError::NotReady(_))),
+                    "{done:?}"
+                );
                 moved += u64::from(done.is_ok());
                 world.sleep(Duration::from_millis(100)).await;
             }
@@ -418,8 +505,8 @@ fn transfer_moves_the_leadership_and_loses_no_write() {
     }
 }
 
-/// An entry that a leader appended alone is void once another one leads; its writer must not be told that it is not done,
-/// because only its successor could know.
+/// An entry that a leader appended alone is discarded once another one leads. Its write ends as uncertain, because only the
+/// new leader could know whether it was committed.
 #[test]
 fn write_that_another_leader_discards_ends_as_uncertain() {
     for seed in 0..4 {
@@ -433,8 +520,13 @@ fn write_that_another_leader_discards_ends_as_uncertain() {
             let store = stores.store(1);
             let outcome = Arc::new(Mutex::new(None));
             let ended = outcome.clone();
-            world.spawn("write", Box::pin(async move { *ended.lock() = Some(put(&store, "key", &numbered(1)).await) }));
-            stores.wait_for(|stores| stores.leader().is_some_and(|leader| leader != 1), "another leader").await;
+            world.spawn(
+                "write",
+                Box::pin(async move { *ended.lock() = Some(put(&store, "key", &numbered(1)).await) }),
+            );
+            stores
+                .wait_for(|stores| stores.leader().is_some_and(|leader| leader != 1), "another leader")
+                .await;
             let leader = stores.leader().expect("a leader");
             assert_eq!(put(&stores.store(leader), "key", &numbered(2)).await, Put::Done);
             stores.net.cuts.lock().clear();
@@ -468,7 +560,10 @@ fn group_is_cleared_on_all_nodes_and_readers_share_confirmations() {
         assert!((1..=3).contains(&rounds), "{rounds} rounds");
         assert_eq!(group.replicated(2).await, 2);
         let status = group.status();
-        assert_eq!((status.role, status.voters.clone(), status.membership_is_settled), (Role::Leader, NODES.to_vec(), true));
+        assert_eq!(
+            (status.role, status.voters.clone(), status.membership_is_settled),
+            (Role::Leader, NODES.to_vec(), true)
+        );
         assert!(matches!(stores.group(2).ready_term(), Err(why) if why.leader == Some(1)));
         assert!(!stores.group(2).has_lease() && group.has_lease());
         stores.net.isolate(1, &[2, 3]);
