@@ -107,3 +107,59 @@ impl Machine for KeyspaceMachine {
         Box::pin(async move { self.applier.flush().await.map_err(io::Error::other) })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use esker_engine::{Result, StoredChange};
+
+    use super::super::entry::encode_entry;
+    use super::*;
+
+    /// Notes what it is given.
+    #[derive(Default)]
+    struct Notes(Mutex<Vec<String>>);
+
+    impl Apply for Notes {
+        fn apply(&self, group: u8, proposals: Vec<Vec<StoredChange>>) -> BoxFuture<'_, Result<Vec<u64>>> {
+            let origins = proposals.iter().flatten().map(|change| change.origin).collect::<Vec<_>>();
+            self.0.lock().push(format!("apply {group} {origins:?}"));
+            Box::pin(std::future::ready(Ok((1..=proposals.len() as u64).collect())))
+        }
+
+        fn clear(&self, group: u8) -> BoxFuture<'_, Result<()>> {
+            self.0.lock().push(format!("clear {group}"));
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn flush(&self) -> BoxFuture<'_, Result<()>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+    }
+
+    fn changes(origin: u64) -> Step {
+        Step::Changes(vec![StoredChange { key: Bytes::from_static(b"key"), value: None, origin }])
+    }
+
+    #[test]
+    fn entry_is_applied_in_order_with_origins_of_this_node_and_damage_stops_the_replica() {
+        let notes = Arc::new(Notes::default());
+        let machine = KeyspaceMachine {
+            group: 3,
+            applier: notes.clone(),
+            own: Mutex::default(),
+            counters: Arc::default(),
+        };
+        let steps = [changes(5), changes(6), Step::Clear, changes(7)];
+        let bytes = encode_entry(steps.iter());
+        let apply = |index, bytes| esker_device::block_on(machine.apply(Committed { index, bytes }));
+        machine.own.lock().insert(1, steps.to_vec());
+        let versions = apply(1, bytes.clone()).expect("it is applied");
+        assert_eq!(&versions[..], [1_u64, 2, 0, 1].map(u64::to_le_bytes).concat());
+        assert_eq!(std::mem::take(&mut *notes.0.lock()), ["apply 3 [5, 6]", "clear 3", "apply 3 [7]"]);
+        // From another node's log, origins are not known.
+        apply(2, bytes.clone()).expect("it is applied");
+        assert_eq!(notes.0.lock()[0], "apply 3 [0, 0]");
+        let error = apply(3, bytes.slice(..bytes.len() - 1)).expect_err("it is damaged").to_string();
+        assert!(error.contains("entry 3 of group 3") && error.contains("damaged"), "{error}");
+    }
+}

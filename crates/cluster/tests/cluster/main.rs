@@ -1,8 +1,11 @@
-//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, and clusters.
 
+//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three nodes, and three
+//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, and clusters.
+//! stores with keys.
 mod campaign;
 mod checker;
 mod clients;
+mod groups;
 mod history;
 mod log_lane;
 mod machines;
@@ -10,5 +13,6 @@ mod membership;
 mod network;
 mod nodes;
 mod refused;
+mod stores;
 mod suite;
 mod support;
