@@ -173,3 +173,45 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         Ok(self.call(RaftRequest::Transfer(request), answer).await?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use openraft::entry::RaftEntry;
+
+    use super::super::types::Entry;
+    use super::*;
+
+    fn request(lengths: &[usize]) -> AppendEntriesRequest<TypeConfig> {
+        let entry = |(index, length): (u64, &usize)| {
+            let log_id = LogId::new(LeaderId { term: 1, node_id: 1 }, index);
+            Entry::new(log_id, EntryPayload::Normal(Change(vec![0; *length].into())))
+        };
+        let entries = (1..).zip(lengths).map(entry).collect();
+        AppendEntriesRequest {
+            vote: Vote::new_committed(1, 1),
+            prev_log_id: None,
+            entries,
+            leader_commit: None,
+        }
+    }
+
+    #[test]
+    fn long_append_is_cut_and_keeps_at_least_one_entry() {
+        const MIB: usize = 1 << 20;
+        let cases: [(&[usize], usize); 6] = [
+            (&[], 0),
+            (&[100, 200], 2),
+            (&[MIB; 4], 4),
+            (&[MIB; 300], 4),
+            (&[20 * MIB, 1], 1),
+            (&[1, 20 * MIB, 1], 1),
+        ];
+        for (lengths, fitting) in cases {
+            let mut request = request(lengths);
+            let last = shorten(&mut request);
+            assert_eq!(request.entries.len(), fitting, "{lengths:?}");
+            let expected = (fitting < lengths.len()).then_some(fitting as u64);
+            assert_eq!(last.map(|id| id.index), expected, "{lengths:?}");
+        }
+    }
+}
