@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-device", "esker-index", "esker-log", "esker-gc", "esker-seeded-bugs"]),
     ("esker-simulator", &["esker-device", "esker-engine", "esker-simulated"]),
     ("esker-inspect", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
-    ("esker-cluster", &["esker-device", "esker-engine"]),
+    ("esker-cluster", &["esker-device", "esker-engine", "esker-seeded-bugs"]),
     ("esker", &["esker-engine"]),
     ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
     ("esker-rdb", &[]),
@@ -48,15 +48,14 @@ const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-engine", &["esker-simulated"]),
     ("esker-inspect", &["esker-simulated"]),
     ("esker-backup", &["esker-inspect"]),
-    ("esker-cluster", &["esker-seeded-bugs", "esker-simulated"]),
+    ("esker-cluster", &["esker-simulated"]),
     ("esker-cli", &["esker-ssd-model"]),
     ("esker", &["esker-device", "esker-log", "esker-seeded-bugs", "esker-simulator", "esker-simulated"]),
     ("esker-server", &["esker-device"]),
 ];
 
 /// Dependencies that no source names: package, dependency, reason.
-const KEPT: &[(&str, &str, &str)] =
-    &[("esker-cluster", "esker-seeded-bugs", "its tests alone, too, run with bugs planted in the engine")];
+const KEPT: &[(&str, &str, &str)] = &[];
 
 /// Packages of which the shipped command has two versions, and why that cannot be changed here.
 const TWICE: &[(&str, &str)] = &[

@@ -214,4 +214,32 @@ mod tests {
             assert_eq!(last.map(|id| id.index), expected, "{lengths:?}");
         }
     }
+
+    /// Answers appends with a conflict if they have no entries, and otherwise with a success.
+    struct Follower;
+
+    impl Transport for Follower {
+        fn call(&self, _: u64, request: RaftRequest) -> TransportFuture {
+            let RaftRequest::Append(request) = request else { panic!("only appends are sent") };
+            let is_conflict = request.entries.is_empty();
+            let answer =
+                if is_conflict { AppendEntriesResponse::Conflict } else { AppendEntriesResponse::Success };
+            Box::pin(std::future::ready(Ok(RaftResponse::Append(answer))))
+        }
+    }
+
+    #[tokio::test]
+    async fn cut_append_succeeds_in_part_and_impossible_conflict_fails() {
+        let mut peer = Peer { transport: Arc::new(Follower), node: 2 };
+        let option = || RPCOption::new(std::time::Duration::from_secs(1));
+        let whole = peer.append_entries(request(&[1, 2]), option()).await;
+        assert!(matches!(whole, Ok(AppendEntriesResponse::Success)), "{whole:?}");
+        let cut = peer.append_entries(request(&[3 << 20; 3]), option()).await;
+        assert!(
+            matches!(cut, Ok(AppendEntriesResponse::PartialSuccess(Some(last))) if last.index == 1),
+            "{cut:?}"
+        );
+        let conflict = peer.append_entries(request(&[]), option()).await;
+        assert!(conflict.is_err(), "{conflict:?}");
+    }
 }

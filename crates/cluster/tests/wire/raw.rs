@@ -89,9 +89,8 @@ pub(crate) fn proof(secret: &str, hello: &[u8], challenge: &[u8], side: Option<&
     hmac::sign(&key, &message).as_ref().to_vec()
 }
 
-/// Connects with an identity and the right secret. Returns the connection after the welcome, and the hello and the proof as
-/// they were sent.
-pub(crate) async fn connect(address: &str, identity: NodeIdentity) -> (TcpStream, Vec<u8>, Vec<u8>) {
+/// Sends a hello with an identity, and the right proof. Returns the connection, the hello and the proof as they were sent.
+async fn prove(address: &str, identity: NodeIdentity) -> (TcpStream, Vec<u8>, Vec<u8>) {
     let mut stream = TcpStream::connect(address).await.expect("it listens");
     let hello = hello([1, 1], 0, [3; 32], &side(identity, 77, "127.0.0.1:1"));
     stream.write_all(&frame(0, HELLO, 0, &hello)).await.expect("it is sent");
@@ -99,7 +98,18 @@ pub(crate) async fn connect(address: &str, identity: NodeIdentity) -> (TcpStream
     assert_eq!(kind, CHALLENGE);
     let proof = proof(SECRET, &hello, &challenge, None);
     stream.write_all(&frame(0, PROOF, 0, &proof)).await.expect("it is sent");
+    (stream, frame(0, HELLO, 0, &hello), frame(0, PROOF, 0, &proof))
+}
+
+/// As `prove`, and reads the welcome.
+pub(crate) async fn connect(address: &str, identity: NodeIdentity) -> (TcpStream, Vec<u8>, Vec<u8>) {
+    let (mut stream, hello, proof) = prove(address, identity).await;
     let (kind, _, welcome) = read(&mut stream).await.expect("a welcome");
     assert_eq!(kind, WELCOME, "{}", String::from_utf8_lossy(&welcome));
-    (stream, frame(0, HELLO, 0, &hello), frame(0, PROOF, 0, &proof))
+    (stream, hello, proof)
+}
+
+/// As `prove`, and returns the reason of the refusal.
+pub(crate) async fn refusal_of(address: &str, identity: NodeIdentity) -> u8 {
+    refused(&mut prove(address, identity).await.0).await
 }
