@@ -518,6 +518,28 @@ bugs! {
     /// The note that a snapshot is being installed is not written before the keyspace is emptied.
     InstallingNoteMissing,
 
+    // The wire between nodes.
+    /// The checksum of a frame between nodes is not compared.
+    WireChecksumIgnored,
+    /// The length of a frame between nodes is believed.
+    WireLengthIgnored,
+    /// The listening node does not compare the proof of the connecting one.
+    ConnectorProofIgnored,
+    /// The connecting node does not compare the proof of the listening one.
+    ListenerProofIgnored,
+    /// Every challenge is the same, so that a recorded hello answers it.
+    ChallengeRepeats,
+    /// A node that was removed from the cluster is accepted.
+    RemovedNodeAdmitted,
+    /// A node is accepted with another store than the one with which it joined.
+    OtherStoreAdmitted,
+    /// A node is accepted with a lower number of starts than one that was seen.
+    OldStartsAdmitted,
+    /// A second process of a node with a copy of its disk is accepted.
+    CopiedDiskAdmitted,
+    /// Parts of snapshots and heartbeats share a connection.
+    PartsBeforeHeartbeats,
+
     // Far copies of the superblock.
     /// A superblock of another store is believed if its generation is higher.
     ForeignSuperblockBelieved,

@@ -249,3 +249,106 @@ fn get_bytes(from: &mut Bytes) -> Option<Bytes> {
     let length = from.try_get_u32_le().ok()? as usize;
     (length <= from.len()).then(|| from.split_to(length))
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeSet;
+
+    use openraft::{EntryPayload, Membership};
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+
+    use super::super::types::{Change, LeaderId, Vote};
+    use super::*;
+
+    fn log_ids() -> impl Strategy<Value = LogId> + Clone {
+        let id = |(term, node_id, index)| LogId::new(LeaderId { term, node_id }, index);
+        any::<(u64, u64, u64)>().prop_map(id)
+    }
+
+    fn votes() -> impl Strategy<Value = Vote> + Clone {
+        let vote = |(term, node, is_committed)| match is_committed {
+            true => Vote::new_committed(term, node),
+            false => Vote::new(term, node),
+        };
+        any::<(u64, u64, bool)>().prop_map(vote)
+    }
+
+    fn memberships() -> impl Strategy<Value = Membership<u64, ()>> + Clone {
+        let parts = (vec(btree_set(0..9_u64, 1..4), 1..3), btree_set(9..20_u64, 0..4));
+        parts.prop_map(|(voters, learners): (Vec<BTreeSet<u64>>, _)| {
+            Membership::new_with_defaults(voters, learners)
+        })
+    }
+
+    fn blobs() -> impl Strategy<Value = Bytes> + Clone {
+        vec(any::<u8>(), 0..300).prop_map(Bytes::from)
+    }
+
+    fn entries() -> impl Strategy<Value = Entry> + Clone {
+        let payload = prop_oneof![
+            Just(EntryPayload::Blank),
+            blobs().prop_map(|bytes| EntryPayload::Normal(Change(bytes))),
+            memberships().prop_map(EntryPayload::Membership),
+        ];
+        (log_ids(), payload).prop_map(|(log_id, payload)| Entry { log_id, payload })
+    }
+
+    /// Every kind of request.
+    pub(crate) fn requests() -> impl Strategy<Value = RaftRequest> {
+        let (id, optional) = (log_ids(), proptest::option::of(log_ids()));
+        let append = (votes(), optional.clone(), vec(entries(), 0..5), optional.clone());
+        let append = append.prop_map(|(vote, prev_log_id, entries, leader_commit)| {
+            RaftRequest::Append(AppendEntriesRequest { vote, prev_log_id, entries, leader_commit })
+        });
+        let vote = (votes(), optional.clone(), any::<bool>()).prop_map(
+            |(vote, last_log_id, leadership_transfer)| VoteRequest { vote, last_log_id, leadership_transfer },
+        );
+        let snapshot = (votes(), optional.clone(), optional.clone(), memberships(), blobs());
+        let snapshot = snapshot.prop_map(|(vote, last_log_id, of, membership, snapshot)| {
+            let last_membership = StoredMembership::new(of, membership);
+            RaftRequest::Snapshot(
+                vote,
+                Snapshot { meta: SnapshotMeta { last_log_id, last_membership }, snapshot },
+            )
+        });
+        let transfer = (votes(), any::<u64>(), proptest::option::of(id));
+        let transfer = transfer.prop_map(|(vote, node, last)| {
+            RaftRequest::Transfer(TransferLeaderRequest::new(vote, node, last))
+        });
+        prop_oneof![
+            append,
+            vote.clone().prop_map(RaftRequest::Vote),
+            vote.prop_map(RaftRequest::PreVote),
+            snapshot,
+            transfer,
+        ]
+    }
+
+    /// Every kind of answer.
+    pub(crate) fn responses() -> impl Strategy<Value = RaftResponse> {
+        let optional = proptest::option::of(log_ids());
+        let append = prop_oneof![
+            Just(AppendEntriesResponse::Success),
+            optional.clone().prop_map(AppendEntriesResponse::PartialSuccess),
+            Just(AppendEntriesResponse::Conflict),
+            votes().prop_map(AppendEntriesResponse::HigherVote),
+        ];
+        let vote = (votes(), any::<bool>(), optional.clone())
+            .prop_map(|(vote, vote_granted, last_log_id)| VoteResponse { vote, vote_granted, last_log_id });
+        let transfer = prop_oneof![
+            Just(Ok(())),
+            (votes(), votes())
+                .prop_map(|(expected, actual)| Err(TransferLeaderError::VoteChanged { expected, actual })),
+            (optional.clone(), optional)
+                .prop_map(|(expected, actual)| Err(TransferLeaderError::LogNotFlushed { expected, actual })),
+        ];
+        prop_oneof![
+            append.prop_map(RaftResponse::Append),
+            vote.clone().prop_map(RaftResponse::Vote),
+            vote.prop_map(RaftResponse::PreVote),
+            votes().prop_map(|vote| RaftResponse::Snapshot(SnapshotResponse::new(vote))),
+            transfer.prop_map(RaftResponse::Transfer),
+        ]
+    }
+}

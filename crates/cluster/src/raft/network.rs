@@ -208,3 +208,73 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         Ok(self.call(RaftRequest::Transfer(request), answer).await?)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use openraft::entry::RaftEntry;
+
+    use super::super::types::Entry;
+    use super::*;
+
+    fn request(lengths: &[usize]) -> AppendEntriesRequest<TypeConfig> {
+        let entry = |(index, length): (u64, &usize)| {
+            let log_id = LogId::new(LeaderId { term: 1, node_id: 1 }, index);
+            Entry::new(log_id, EntryPayload::Normal(Change(vec![0; *length].into())))
+        };
+        let entries = (1..).zip(lengths).map(entry).collect();
+        AppendEntriesRequest {
+            vote: Vote::new_committed(1, 1),
+            prev_log_id: None,
+            entries,
+            leader_commit: None,
+        }
+    }
+
+    #[test]
+    fn long_append_is_cut_and_keeps_at_least_one_entry() {
+        const MIB: usize = 1 << 20;
+        let cases: [(&[usize], usize); 6] = [
+            (&[], 0),
+            (&[100, 200], 2),
+            (&[MIB; 4], 4),
+            (&[MIB; 300], 4),
+            (&[20 * MIB, 1], 1),
+            (&[1, 20 * MIB, 1], 1),
+        ];
+        for (lengths, fitting) in cases {
+            let mut request = request(lengths);
+            let last = shorten(&mut request);
+            assert_eq!(request.entries.len(), fitting, "{lengths:?}");
+            let expected = (fitting < lengths.len()).then_some(fitting as u64);
+            assert_eq!(last.map(|id| id.index), expected, "{lengths:?}");
+        }
+    }
+
+    /// Answers appends with a conflict if they have no entries, and otherwise with a success.
+    struct Follower;
+
+    impl Transport for Follower {
+        fn call(&self, _: u64, request: RaftRequest) -> TransportFuture {
+            let RaftRequest::Append(request) = request else { panic!("only appends are sent") };
+            let is_conflict = request.entries.is_empty();
+            let answer =
+                if is_conflict { AppendEntriesResponse::Conflict } else { AppendEntriesResponse::Success };
+            Box::pin(std::future::ready(Ok(RaftResponse::Append(answer))))
+        }
+    }
+
+    #[tokio::test]
+    async fn cut_append_succeeds_in_part_and_impossible_conflict_fails() {
+        let mut peer = Peer { transport: Arc::new(Follower), node: 2 };
+        let option = || RPCOption::new(std::time::Duration::from_secs(1));
+        let whole = peer.append_entries(request(&[1, 2]), option()).await;
+        assert!(matches!(whole, Ok(AppendEntriesResponse::Success)), "{whole:?}");
+        let cut = peer.append_entries(request(&[3 << 20; 3]), option()).await;
+        assert!(
+            matches!(cut, Ok(AppendEntriesResponse::PartialSuccess(Some(last))) if last.index == 1),
+            "{cut:?}"
+        );
+        let conflict = peer.append_entries(request(&[]), option()).await;
+        assert!(conflict.is_err(), "{conflict:?}");
+    }
+}

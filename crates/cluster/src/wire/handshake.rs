@@ -7,6 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes};
+use esker_seeded_bugs::{Bug, planted};
 use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -153,7 +154,8 @@ impl Handshake<'_> {
         self.send(Kind::Proof, &proof).await?;
         let welcome = self.receive(Kind::Welcome, HELLO_BYTES_MAX).await?;
         let welcome = Welcome::decode(welcome).ok_or_else(|| malformed("a welcome"))?;
-        if !transcript.is_proof(secret, Some(&welcome.who), &welcome.proof) {
+        let is_proof = transcript.is_proof(secret, Some(&welcome.who), &welcome.proof);
+        if !is_proof && !planted(Bug::ListenerProofIgnored) {
             return Err(Failed::ByUs(wrong_secret("the listening node")));
         }
         let admitted = admit(&welcome.who).map_err(Failed::ByUs)?;
@@ -181,12 +183,13 @@ impl Handshake<'_> {
         if hello.has_secret != has_secret {
             return Err(Failed::ByUs(secret_mismatch(has_secret)));
         }
-        let challenge = Challenge { version, has_secret, nonce: random()? }.encode();
+        let nonce = if planted(Bug::ChallengeRepeats) { Nonce::default() } else { random()? };
+        let challenge = Challenge { version, has_secret, nonce }.encode();
         self.send(Kind::Challenge, &challenge).await?;
         let proof = self.receive(Kind::Proof, PROOF_BYTES_MAX).await?;
         let transcript =
             Transcript { hello: &hello_bytes, challenge: &challenge, binding: self.channel.binding };
-        if !transcript.is_proof(secret, None, &proof) {
+        if !transcript.is_proof(secret, None, &proof) && !planted(Bug::ConnectorProofIgnored) {
             return Err(Failed::ByUs(wrong_secret("the connecting node")));
         }
         let admitted = admit(&hello.who, hello.lane).map_err(Failed::ByUs)?;
@@ -201,8 +204,8 @@ impl Handshake<'_> {
 const FAREWELL: (Duration, u64) = (Duration::from_millis(500), 256 << 10);
 
 /// Tells the peer why it is refused, and closes the connection.
-pub(super) async fn farewell(channel: &mut Channel, version: u8, refusal: &Refusal) {
-    let bytes = frame(version, Kind::Refused, 0, |to| refusal.put(to));
+pub(super) async fn farewell(channel: &mut Channel, refusal: &Refusal) {
+    let bytes = frame(HELLO_VERSION, Kind::Refused, 0, |to| refusal.put(to));
     let Channel { reader, writer, .. } = channel;
     let said = async {
         writer.write_all(&bytes).await?;

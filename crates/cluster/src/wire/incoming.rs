@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout};
 
 use super::frame::{FrameReader, HEAD_BYTES, Head, Heard, Kind, check_length, frame};
 use super::handshake::{Handshake, farewell};
-use super::hello::{Lane, Who};
+use super::hello::{Lane, REFUSED_BYTES_MAX, Who};
 use super::members::Way;
 use super::messages::{decode_request, put_response};
 use super::outgoing::{BUFFER_BYTES, RESPONSE_BYTES_MAX, Session};
@@ -125,7 +125,7 @@ async fn handle(shared: &Arc<Shared>, session: Session, guest: Guest) -> io::Res
         let refusal = Refusal::new(Reason::Malformed, error.to_string());
         let peer = channel.peer.to_string();
         shared.refusals.note(true, &peer, &refusal);
-        farewell(&mut channel, version, &refusal).await;
+        farewell(&mut channel, &refusal).await;
     }
     Err(error)
 }
@@ -153,6 +153,16 @@ impl Requests<'_> {
             match head.kind {
                 Kind::Ping => check_length(&head, 0)?,
                 Kind::Request => check_length(&head, most)?,
+                // The peer does not accept this node, which proved its identity last.
+                Kind::Refused => {
+                    check_length(&head, REFUSED_BYTES_MAX)?;
+                    let refusal = Refusal::decode(reader.payload(&head).await?);
+                    let what = refusal.as_ref().map_or_else(String::new, |refusal| refusal.text.clone());
+                    if let Some(refusal) = refusal {
+                        self.shared.refusals.note(false, &self.guest.who.address, &refusal);
+                    }
+                    return Err(io::Error::new(io::ErrorKind::ConnectionRefused, what));
+                }
                 kind => {
                     let what = format!("a frame {kind:?} instead of a request");
                     return Err(io::Error::new(io::ErrorKind::InvalidData, what));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use esker_seeded_bugs::{Bug, planted};
 use tokio::sync::oneshot;
 
 use super::hello::{Lane, Who};
@@ -125,6 +126,7 @@ impl Members {
         }
         match self.nodes.get(&node) {
             None if way == Way::Out(Lane::Once) => return Ok(None),
+            None if planted(Bug::RemovedNodeAdmitted) => {}
             None => {
                 let text = format!(
                     "node {node} at {address} is no member of the cluster: it was removed, or this node does not know \
@@ -132,7 +134,7 @@ impl Members {
                 );
                 return refuse(Reason::UnknownNode, text);
             }
-            Some(record) if record.store != peer.store => {
+            Some(record) if record.store != peer.store && !planted(Bug::OtherStoreAdmitted) => {
                 let text = format!(
                     "node {node} at {address} has the store {:016x} and joined with {:016x}: its disk was wiped or \
                      replaced; remove the node, and let it join as a new one",
@@ -143,7 +145,7 @@ impl Members {
             Some(_) => {}
         }
         let seen = self.seen.get(&node).copied().unwrap_or(0);
-        if peer.starts < seen {
+        if peer.starts < seen && !planted(Bug::OldStartsAdmitted) {
             let text = format!(
                 "node {node} at {address} has started {} times, and was seen after {seen}: its disk was rolled back, or \
                  is an older copy; remove the node, and let it join with an empty directory",
@@ -161,7 +163,8 @@ impl Members {
             is_same && live.who.instance != who.instance
         });
         for Live { who: other, .. } in others {
-            if other.identity.starts == who.identity.starts || other.address != who.address {
+            let is_copy = other.identity.starts == who.identity.starts || other.address != who.address;
+            if is_copy && !planted(Bug::CopiedDiskAdmitted) {
                 let text = format!(
                     "node {node} is connected from {} (start {}), and again from {} (start {}): its disk was copied; \
                      stop one of them",

@@ -38,7 +38,7 @@
 //! change:    as in an entry (docs/decisions/0051-groups.md)
 //! ```
 //!
-//! Frames of the hello and of a refusal in it have version 0 and never change; the others have the version of the challenge.
+//! Frames of the hello and refusals have version 0 and never change; the others have the version of the challenge.
 //!
 //! # Hello
 //!
@@ -72,6 +72,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::net::TcpListener;
@@ -293,7 +294,8 @@ fn frame_of(request: &PeerRequest, frame_bytes_max: usize) -> Result<Vec<u8>, St
 }
 
 fn lane_of(request: &PeerRequest) -> Lane {
-    if matches!(request, PeerRequest::SnapshotPart { .. }) { Lane::Parts } else { Lane::Main }
+    let is_part = matches!(request, PeerRequest::SnapshotPart { .. });
+    if is_part && !planted(Bug::PartsBeforeHeartbeats) { Lane::Parts } else { Lane::Main }
 }
 
 fn failed<T: Send + 'static>(why: String) -> BoxFuture<'static, Result<T, String>> {

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::frame::{FrameReader, HELLO_VERSION, Heard, Kind, check_length, frame};
+use super::frame::{FrameReader, Heard, Kind, check_length, frame};
 use super::handshake::{Failed, Handshake, farewell};
 use super::hello::Lane;
 use super::link::{Answer, Link};
@@ -85,7 +85,7 @@ impl Shared {
         match failed {
             Failed::ByUs(refusal) => {
                 self.refusals.note(true, peer, refusal);
-                farewell(channel, HELLO_VERSION, refusal).await;
+                farewell(channel, refusal).await;
             }
             Failed::ByPeer(refusal) => self.refusals.note(false, peer, refusal),
             Failed::Io(error) => tracing::debug!(peer, %error, "no connection between nodes"),

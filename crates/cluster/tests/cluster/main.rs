@@ -1,7 +1,6 @@
+//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, three stores
+//! with keys, and clusters.
 
-//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three nodes, and three
-//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, and clusters.
-//! stores with keys.
 mod campaign;
 mod checker;
 mod clients;
