@@ -16,7 +16,7 @@ use crate::network::{Network, Way, address};
 use crate::support::{Devices, Tiers};
 
 /// Segments of the log of the groups.
-const LOG_SEGMENTS: u32 = 16;
+const LOG_SEGMENTS: u32 = 15;
 /// Entries kept for followers that lag, in bytes: few, so that a node which is away needs snapshots.
 const LOG_BYTES: u64 = 24 << 10;
 
