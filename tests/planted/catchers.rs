@@ -246,5 +246,11 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LogTakesLastSlot, "cluster", "log_lane::slots_are_freed_beside_an_idle_group_and_refused_only_when_all_are_needed"),
     row(LogGapIgnored, "cluster", "refused::log_with_lost_records_is_refused"),
     row(LogMemberOpenedAlone, "cluster", "refused::member_of_a_cluster_is_not_opened_alone"),
+    row(FloorBeforeFlush, "cluster", "groups::power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged"),
+    row(PurgeAboveFloor, "cluster", "groups::power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged"),
+    row(VoteWithoutGuard, "cluster", "groups::node_that_has_restarted_votes_for_none_while_a_leader_may_have_a_lease"),
+    row(LeaseDuringTransfer, "cluster", "groups::leader_has_no_lease_while_it_hands_over"),
+    row(DiscardedIsNotDone, "cluster", "groups::write_that_another_leader_discards_ends_as_uncertain"),
+    row(InstallingNoteMissing, "cluster", "groups::snapshot_that_is_interrupted_is_sent_again"),
     row(MissingStagingOpened, "store", "staging_left::missing_staging_file_of_a_killed_process_is_refused"),
 ];

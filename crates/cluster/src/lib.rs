@@ -1,11 +1,10 @@
 //! Replication of an Esker store over several nodes.
 //!
-//! * `raft` is the only folder that knows openraft: types, log store, state machine, runtime and network adapters, and
-//!   [`Replica`], one member of a group.
+//! * [`group`] replicates one keyspace: proposals, entries, floors, leases and snapshots.
+//! * `raft` is the only folder that knows openraft: types, log store, state machines, runtime and network adapters.
 //! * The log is [`esker_engine::GroupLog`], in segments of the store.
 //!
-//! Not here yet: the proposer that batches writers into entries, leases, snapshots of keyspaces, the wire between nodes, and
-//! placement. See issue 44 and `docs/decisions/0048-consensus.md`.
+//! See `docs/decisions/0048-consensus.md` and `docs/decisions/0051-groups.md`.
 
 pub mod group;
 pub mod meta;

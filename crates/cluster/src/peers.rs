@@ -54,7 +54,8 @@ pub enum PeerRequest {
         transfer: u64,
         /// Number of the part, from 0. Part 0 clears the group.
         part: u32,
-        /// The leader's vote, as bytes of the log: parts of a deposed leader are refused.
+        /// The leader's vote and the id of the snapshot, as bytes of the log: parts of a deposed leader, and of a snapshot
+        /// that has nothing that is missing, are refused.
         vote: Bytes,
         /// Keys with their values; at most 1 MiB unless one is longer.
         changes: Vec<StoredChange>,

@@ -196,7 +196,10 @@ impl Group {
     fn fail(&self, why: impl std::fmt::Display) -> String {
         let why = why.to_string();
         tracing::error!(group = self.number(), %why, "a replica has stopped");
-        *self.slot.lock() = Slot::Stopped(why.clone());
+        let before = std::mem::replace(&mut *self.slot.lock(), Slot::Stopped(why.clone()));
+        if let Slot::Running(instance) = before {
+            self.parts.runtime.spawn("end of a replica", Box::pin(async move { instance.stop().await }));
+        }
         self.no_longer_serves();
         why
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
@@ -11,6 +12,9 @@ use super::error::{GroupError, NotReady};
 use super::queue::{Batch, WriteEnd};
 use super::status::count;
 use super::{Group, KeyspaceMachine};
+
+/// Time between two looks at a log that is full.
+const PAUSE: Duration = Duration::from_millis(10);
 
 impl Group {
     /// Queues a proposal.
@@ -33,10 +37,16 @@ impl Group {
     pub(super) async fn send_proposals(self: Arc<Group>) {
         let settings = &self.parts.settings;
         while !self.queue.is_stopped() {
-            while let Some(batch) =
-                self.queue.take(settings.entry_bytes, settings.entries_in_flight, self.now())
+            while !self.lacks_room()
+                && let Some(batch) =
+                    self.queue.take(settings.entry_bytes, settings.entries_in_flight, self.now())
             {
                 self.send(batch).await;
+            }
+            if self.lacks_room() {
+                self.upkeep.notify_one();
+                self.parts.runtime.sleep(PAUSE).await;
+                continue;
             }
             self.queue.work.notified().await;
         }

@@ -153,20 +153,32 @@ impl Queue {
 
     /// Refuses waiting proposals of other terms than `term`. They were never appended. Returns their number.
     pub(super) fn refuse_others(&self, term: Option<u64>, leader: Option<u64>) -> u64 {
-        let mut refused = Vec::new();
-        {
+        self.refuse(|next| Some(next.term) != term, &GroupError::NotReady(NotReady { leader }))
+    }
+
+    /// Refuses proposals that wait since `before`. They were never appended. Returns their number.
+    pub(super) fn refuse_late(&self, before: Duration) -> u64 {
+        let why = "entries before it are not committed, or the log of the node is full".to_owned();
+        self.refuse(|next| next.at < before, &GroupError::NoMajority(why))
+    }
+
+    fn refuse(&self, is_refused: impl Fn(&Waiting) -> bool, error: &GroupError) -> u64 {
+        let refused = {
             let mut state = self.state.lock();
+            if !state.waiting.iter().any(&is_refused) {
+                return 0;
+            }
             let all = std::mem::take(&mut state.waiting);
-            let (kept, others): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|next| Some(next.term) == term);
+            let (refused, kept): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(is_refused);
             state.waiting = kept;
-            state.bytes -= others.iter().map(|next| next.bytes).sum::<usize>();
-            refused.extend(others);
-        }
+            state.bytes -= refused.iter().map(|next| next.bytes).sum::<usize>();
+            refused
+        };
         let count = refused.len() as u64;
         for Waiting { writer: Writer { answer, _held: held }, .. } in refused {
             drop(held);
             if let Some(answer) = answer {
-                let _ = answer.send(Err(GroupError::NotReady(NotReady { leader })));
+                let _ = answer.send(Err(error.clone()));
             }
         }
         count

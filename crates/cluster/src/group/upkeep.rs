@@ -14,9 +14,9 @@ use super::{Group, Instance, Slot};
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Bytes of entries between two marks.
 const MARK_BYTES: u64 = 1 << 16;
-/// Parts of the log's bytes, of eight: above the first, all groups advance their floors, above the second they purge up to
-/// there although followers lag, above the third they take no entries of leaders.
-const FULL: [u64; 3] = [3, 4, 6];
+/// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
+/// there although followers lag, above the third they take no entries. Above eight the log may have no room for them.
+const FULL: [u64; 3] = [4, 6, 7];
 /// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
 const SHARE: u64 = 32;
 
@@ -64,6 +64,7 @@ impl Group {
         while !self.queue.is_stopped() {
             let late = self.now().saturating_sub(self.parts.settings.patience);
             count(&self.counters.uncertain, self.queue.answer_late(late));
+            count(&self.counters.refused, self.queue.refuse_late(late));
             let refused = self.queue.refuse_others(self.ready_term().ok(), self.serving.leader());
             count(&self.counters.refused, refused);
             // The reason is noted where it is found.
@@ -82,10 +83,10 @@ impl Group {
     /// Returns true if more than this level of the log of all groups is in use.
     fn is_above(&self, level: usize) -> bool {
         let (used, of) = self.parts.log.usage();
-        used > of / 8 * FULL[level]
+        used > of / 16 * FULL[level]
     }
 
-    /// Returns true if the log has no room for entries of a leader.
+    /// Returns true if the log should take no entries until it is purged.
     pub(super) fn lacks_room(&self) -> bool {
         self.is_above(2)
     }

@@ -1,8 +1,10 @@
-//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, and clusters.
+//! Tests of replication in a simulated world: the log in the store, openraft's storage suite, three replicas, three stores
+//! with keys, and whole clusters.
 
 mod campaign;
 mod checker;
 mod clients;
+mod groups;
 mod history;
 mod log_lane;
 mod machines;
@@ -10,5 +12,6 @@ mod membership;
 mod network;
 mod nodes;
 mod refused;
+mod stores;
 mod suite;
 mod support;

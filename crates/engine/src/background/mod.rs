@@ -8,6 +8,7 @@ mod copies;
 pub(crate) mod discard;
 mod drain;
 mod expire;
+pub(crate) mod expire_groups;
 pub(crate) mod file_system;
 pub(crate) mod pause;
 pub(crate) mod reclaim;

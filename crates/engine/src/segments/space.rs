@@ -138,6 +138,8 @@ pub(crate) struct Space {
     pub(crate) watermarks: Notify,
     /// Wakes the task that writes tombstones for expired records without one.
     pub(crate) reported: Notify,
+    /// Wakes the task that proposes to delete expired keys of a replicated store.
+    pub(crate) expiries: Notify,
     pub(crate) scrubbed: ScrubProgress,
     /// Announced when a slot was freed, or when no more will be.
     pub(crate) slot_freed: Announcement,
@@ -186,6 +188,7 @@ impl Space {
             scrub: Notify::new(),
             watermarks: Notify::new(),
             reported: Notify::new(),
+            expiries: Notify::new(),
             scrubbed: ScrubProgress::default(),
             slot_freed: Announcement::new(),
         });
@@ -349,6 +352,7 @@ impl Space {
         self.scrub.notify_one();
         self.watermarks.notify_one();
         self.reported.notify_one();
+        self.expiries.notify_one();
         self.superblocks.clear_ahead.notify_one();
         self.tiers().for_each(Tier::wake_tasks);
         self.announce_free_slot();

@@ -11,7 +11,6 @@ use parking_lot::Mutex;
 use crate::base::completion::Waiter;
 use crate::base::error::{Error, Result};
 use crate::base::fixed_hash::FixedState;
-use crate::base::option_name::OptionName;
 use crate::catalog::replicated::{StoredChange, StoredValue};
 use crate::write::Writer;
 use crate::write::databases::write_superblocks;
@@ -159,15 +158,7 @@ impl Writer {
                 at += 1;
                 last[&name(record)] == at - 1
             });
-            let bytes: u64 = records.iter().map(|record| record.padded_bytes(self.lane.shape)).sum();
-            let limit = self.lane.shape.max_record_bytes();
-            if self.lane.shape.batch_bytes_max(records.len(), bytes) > limit {
-                let what = format!(
-                    "allows batches of {limit} bytes; a committed one has {bytes}, so this node's segments are smaller \
-                     than those of others"
-                );
-                return Err(Error::option(OptionName::Segment, what));
-            }
+            self.check_batch_bytes(&records)?;
         }
         Ok(records)
     }

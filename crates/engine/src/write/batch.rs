@@ -221,6 +221,18 @@ impl Writer {
         self.space.health.check_writable()?;
         // The length limit applies before compression, and regardless of the keyspace. Values may share memory, in any number,
         // but each takes memory of its own once it is compressed.
+        self.check_batch_bytes(&records)?;
+        records.iter_mut().for_each(|record| self.compress(record));
+        if records.iter().any(|r| r.kind == Kind::Put) {
+            let bytes = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
+            self.find_room(bytes).await;
+            self.check_room(bytes)?;
+        }
+        Ok(records)
+    }
+
+    /// Checks that records fit in a segment as one group.
+    pub(super) fn check_batch_bytes(&self, records: &[Prepared]) -> Result<()> {
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
         let limit = self.lane.shape.max_record_bytes();
         if self.lane.shape.batch_bytes_max(records.len(), bytes) > limit {
@@ -230,13 +242,7 @@ impl Writer {
             );
             return Err(Error::option(OptionName::Segment, what));
         }
-        records.iter_mut().for_each(|record| self.compress(record));
-        if records.iter().any(|r| r.kind == Kind::Put) {
-            let bytes = records.iter().map(|r| r.padded_bytes(self.lane.shape)).sum();
-            self.find_room(bytes).await;
-            self.check_room(bytes)?;
-        }
-        Ok(records)
+        Ok(())
     }
 
     /// Appends the records of a batch or update as one group. Returns the last sequence number; those of the others immediately

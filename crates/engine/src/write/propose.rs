@@ -101,6 +101,10 @@ impl Writer {
         if records.iter().any(|record| record.hash.keyspace() != keyspace) {
             return Err(Error::Cluster(ClusterError::SeveralGroups));
         }
+        if records.len() > 1 {
+            // Again, because an update adds deletes of expired keys. Every node must be able to apply the command.
+            self.check_batch_bytes(records)?;
+        }
         let group = keyspace.number();
         let term = if planted(Bug::TermReadAtPropose) { replicator.term(group)? } else { term };
         let changes = records.iter().map(StoredChange::from).collect();
