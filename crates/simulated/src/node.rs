@@ -57,12 +57,13 @@ impl SimNode {
     }
 }
 
-/// Returns `duration` times `factor` divided by `by`.
+/// Returns `duration` times `factor` divided by `by`, rounded up: a sleep that is rounded to nothing would be repeated for
+/// ever by a task that waits for a point of time.
 fn scaled(duration: Duration, factor: u128, by: u128) -> Duration {
     if factor == by {
         return duration;
     }
-    Duration::from_nanos((duration.as_nanos() * factor / by).min(u64::MAX.into()) as u64)
+    Duration::from_nanos((duration.as_nanos() * factor).div_ceil(by).min(u64::MAX.into()) as u64)
 }
 
 impl Runtime for SimNode {
@@ -145,6 +146,13 @@ mod tests {
         });
         assert_eq!([fast.now(), slow.now()], [1250, 800].map(Duration::from_millis));
         assert_eq!(fast.wall_clock_ms() - slow.wall_clock_ms(), 450);
+        // A task that waits for a point of time gets there.
+        let end = fast.now() + Duration::from_nanos(3);
+        world.run(async {
+            while fast.now() < end {
+                fast.sleep(Duration::from_nanos(1)).await;
+            }
+        });
         world.crash();
     }
 }

@@ -155,5 +155,5 @@ pub(super) async fn check_cluster(
     Ok(())
 }
 
-/// Part of the refusal of a node of another cluster.
-pub const OTHER_CLUSTER: &str = "another cluster";
+/// Part of the text with which the network refuses a member of another cluster.
+pub const OTHER_CLUSTER: &str = "is a member of the cluster";

@@ -67,17 +67,22 @@ impl Node {
             // The answer is that of the leader, also if nothing is to be written.
             meta.confirm().await.map_err(|error| PeerResponse::Refused(error.to_string()))?;
         }
-        Ok(self.table.load().nodes.values().cloned().collect())
+        let mut nodes = self.table.load().nodes.clone();
+        nodes.insert(self.identity.node, self.record());
+        Ok(nodes.into_values().collect())
     }
 
-    /// Writes the settings of a cluster that this node founds.
+    /// Writes the settings of a cluster that this node founds, and its own record.
     ///
     /// # Errors
     /// The error of the write.
     pub(super) async fn write_settings(&self) -> esker_engine::Result<()> {
         let (cluster, groups) = (self.identity.cluster, self.groups.count());
         let record = ClusterRecord { cluster, groups, replicas: self.settings.replicas };
-        self.meta.put(CLUSTER_KEY.to_vec(), record.encode()).await?;
+        let mut batch = Batch::new();
+        batch.put(CLUSTER_KEY, record.encode());
+        batch.put(node_key(self.identity.node), record_bytes(&self.record()));
+        self.meta.write(batch).await?;
         self.refresh().await
     }
 

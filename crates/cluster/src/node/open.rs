@@ -43,10 +43,9 @@ impl Apply for ToStore {
 impl Node {
     /// Passes a change of leadership to the server.
     fn leads(&self, group: u8, leads: bool) {
-        tracing::info!(
-            "group {group} is {}",
-            if leads { "led by this node" } else { "served here no longer" }
-        );
+        if leads {
+            tracing::info!("group {group} is led by this node");
+        }
         if group != META_GROUP {
             let watches = self.watches.lock().clone();
             watches.iter().for_each(|watch| watch.leads(group, leads));

@@ -38,8 +38,8 @@ const LAG_MAX: u64 = 64;
 pub(super) enum Step {
     /// Sends the log to a node.
     AddLearner(u64),
-    /// Makes these nodes the voters. A voter that is none of them is removed, unless it is still a node of the cluster:
-    /// then it becomes a learner.
+    /// Makes these nodes the voters, and removes the others. One that is still a node of the cluster is added again as a
+    /// learner.
     SetVoters(BTreeSet<u64>),
     /// Sends the log to a node no longer.
     RemoveLearner(u64),
@@ -48,9 +48,10 @@ pub(super) enum Step {
 }
 
 impl Members {
+    /// Returns true if a node has almost all of the log. One that has acknowledged nothing yet has not, however short the log.
     fn is_caught_up(&self, node: u64) -> bool {
-        node == self.leader
-            || self.matched.get(&node).is_some_and(|matched| matched + LAG_MAX >= self.last_index)
+        let has_most = |matched: &u64| *matched > 0 && matched + LAG_MAX >= self.last_index;
+        node == self.leader || self.matched.get(&node).is_some_and(has_most)
     }
 
     /// Returns true if more than half of `voters` are reachable.
@@ -159,6 +160,9 @@ mod tests {
         let mut group = members(0, &[1], &[2]);
         group.matched.insert(2, group.last_index - LAG_MAX - 1);
         assert_eq!(group.step(&nodes(&[1, 2], &[]), 3), None);
+        group.last_index = LAG_MAX;
+        group.matched.insert(2, 0);
+        assert_eq!(group.step(&nodes(&[1, 2], &[]), 3), None, "it has acknowledged nothing");
         group.matched.remove(&2);
         assert_eq!(group.step(&nodes(&[1, 2], &[]), 3), None);
         assert_eq!(members(0, &[1], &[2]).step(&nodes(&[1, 2], &[2]), 3), None);

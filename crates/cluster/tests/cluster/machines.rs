@@ -16,7 +16,9 @@ use crate::network::{Network, Way, address};
 use crate::support::{Devices, Tiers};
 
 /// Segments of the log of the groups.
-const LOG_SEGMENTS: u32 = 16;
+const LOG_SEGMENTS: u32 = 15;
+/// Memory of a store: each group has an index of its own.
+const MEMORY_BYTES: u64 = 200 << 20;
 /// Entries kept for followers that lag, in bytes: few, so that a node which is away needs snapshots.
 const LOG_BYTES: u64 = 24 << 10;
 
@@ -91,7 +93,8 @@ impl Machines {
     ) -> Result<(), NodeError> {
         let machine = &self.machines[&number];
         let runtime: Arc<dyn Runtime> = Arc::new(machine.node.clone());
-        let store = Store::open(options(machine.devices.options(runtime.clone()))).await?;
+        let of_machine = machine.devices.options(runtime.clone()).memory_bytes(MEMORY_BYTES);
+        let store = Store::open(options(of_machine)).await?;
         let way = self.net.connect(number);
         let mut settings =
             NodeSettings::new(machine.begin.clone(), address(number), format!("m{number}:6379"), runtime);

@@ -73,6 +73,7 @@ fn three_nodes_spread_the_leaders() {
                 (1..=3).all(|machine| count(machines.number(machine)) == 2)
             })
             .await;
+        world.sleep(Duration::from_secs(10)).await;
         let before: Vec<_> = machines.topology(1).groups.iter().map(|group| group.term).collect();
         world.sleep(Duration::from_secs(30)).await;
         let after: Vec<_> = machines.topology(1).groups.iter().map(|group| group.term).collect();

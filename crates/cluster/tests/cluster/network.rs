@@ -107,7 +107,7 @@ impl Network {
             return Ok(None);
         }
         if me.cluster != said.cluster {
-            return Err(format!("the node is of {OTHER_CLUSTER}"));
+            return Err(format!("the node {OTHER_CLUSTER} {:x}", me.cluster));
         }
         let Some(record) = port.nodes.get(&said.node) else {
             return Err(format!("node {:x} is no member", said.node));
