@@ -251,7 +251,9 @@ pub(super) fn of(verb: &str) -> Option<Vec<Vec<u8>>> {
             command(&["ACL", "CAT"]).repeat(100),
             names(&["ACL", "DRYRUN", "default", "MGET"]),
         ]),
-        "bgsave" | "cluster" | "debug" | "function" | "module" => one(names(&[verb])),
+        "asking" | "bgsave" | "cluster" | "debug" | "function" | "module" | "readonly" | "readwrite" => {
+            one(names(&[verb]))
+        }
         "command" => Some(vec![
             command(&["COMMAND"]).repeat(10),
             command(&["COMMAND", "DOCS"]).repeat(10),
