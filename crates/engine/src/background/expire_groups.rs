@@ -4,15 +4,16 @@
 //! A task of its own, because it waits for proposals. It keeps the next time of each segment to itself: the bounds of the
 //! slots are those of the sweep, which finds nothing in a replicated store.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use esker_log::{Entry, Keyspace, Kind, TYPICAL_ENTRY_BYTES, Tier as TierName};
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use hashbrown::HashMap;
 
-use crate::base::error::{Error, Result};
+use crate::base::error::Result;
 use crate::base::fixed_hash::FixedState;
 use crate::base::waiting::woken_or_after;
 use crate::segments::contents::{Expiry, NEVER_MS};
@@ -32,15 +33,20 @@ const SUMMARY_BYTES_PER_S: u64 = 16 << 20;
 pub(crate) async fn run(writer: Arc<Writer>) {
     let mut task = ExpireGroups { writer: &writer, due: HashMap::default() };
     loop {
-        let woken = writer.space.expiries.notified();
+        // Only a store that closes or has failed wakes it.
+        let mut woken = pin!(writer.space.expiries.notified());
         if writer.space.health.check_writable().is_err() {
             return;
         }
-        if task.leads_any()
-            && let Err(error) = task.round().await
-            && !matches!(error, Error::Closed { .. })
-        {
-            tracing::debug!(%error, "expired keys are left to the next round");
+        if task.leads_any() {
+            // A close does not wait for proposals: without a majority they have no end.
+            match select(pin!(task.round()), woken.as_mut()).await {
+                Either::Left((Ok(()), _)) => {}
+                Either::Left((Err(error), _)) => {
+                    tracing::debug!(%error, "expired keys are left to the next round");
+                }
+                Either::Right(_) => continue,
+            }
         }
         woken_or_after(&*writer.space.runtime, woken, ROUND_EVERY).await;
     }

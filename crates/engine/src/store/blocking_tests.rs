@@ -16,7 +16,7 @@ fn calls<'s>(source: &'s str, prefix: &str) -> BTreeSet<&'s str> {
 }
 
 /// Every file with calls of `Store`.
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 10] = [
     ("changing.rs", include_str!("changing.rs")),
     ("checkpoint.rs", include_str!("checkpoint.rs")),
     ("devices.rs", include_str!("devices.rs")),
@@ -24,6 +24,7 @@ const SOURCES: [(&str, &str); 9] = [
     ("iterating.rs", include_str!("iterating.rs")),
     ("places.rs", include_str!("places.rs")),
     ("reading.rs", include_str!("reading.rs")),
+    ("replicating.rs", include_str!("replicating.rs")),
     ("segments.rs", include_str!("segments.rs")),
     ("writing.rs", include_str!("writing.rs")),
 ];

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bytes::Bytes;
+use esker_device::Runtime;
 
 use super::bench::{Committed, GROUPS, Node};
 use crate::{Batch, Cursor, Entry, Error, WriteOptions};
@@ -173,6 +174,21 @@ fn leader_proposes_to_delete_expired_keys() {
     node.fake.set_term(3, Some(2));
     node.sleep(Duration::from_secs(20));
     assert_eq!((node.store.len(), deleted(&node).len()), (40, 300));
+}
+
+/// Without a majority, a proposal has no end.
+#[test]
+fn close_does_not_wait_for_proposals_to_delete_expired_keys() {
+    let node = Node::new(1);
+    put_expiring(&node, "a");
+    node.fake.set_delay(Duration::from_secs(1_000_000));
+    node.sleep(Duration::from_secs(20));
+    assert_eq!(node.fake.waiting(), 1);
+    node.run(async {
+        let began = node.world.now();
+        node.store.close().await.expect("it is closed");
+        assert!(node.world.now() - began < Duration::from_secs(1000), "in virtual time");
+    });
 }
 
 #[test]

@@ -8,7 +8,8 @@ use esker_engine::{Compression, Durability, Error, WhenFull};
 use super::help;
 use super::info::PERCENTILES;
 use crate::auth::Needs;
-use crate::base::{policy, settings};
+use crate::base::policy;
+use crate::base::settings::text_of;
 use crate::resp::session::Session;
 use crate::resp::session::audit;
 use crate::resp::verb::facts::{Bound, Group, flags, tips};
@@ -288,13 +289,13 @@ impl Change {
             }
             Change::WhenFull(when_full) => {
                 let set = service.store.set_when_full(when_full);
-                set.map_err(|error| (WHEN_FULL, settings::text_of(&error)))?;
+                set.map_err(|error| (WHEN_FULL, text_of(&error)))?;
                 return Ok((WHEN_FULL, when_full.to_string()));
             }
             Change::Policy(word) => {
                 if let Some(when_full) = service.policy.set(&word) {
                     let set = service.store.set_when_full(when_full);
-                    set.map_err(|error| (MAXMEMORY_POLICY, settings::text_of(&error)))?;
+                    set.map_err(|error| (MAXMEMORY_POLICY, text_of(&error)))?;
                 }
                 return Ok((MAXMEMORY_POLICY, word));
             }
