@@ -103,7 +103,8 @@ async fn slow_receiver_bounds_memory_on_both_sides_and_delays_no_heartbeat() {
     assert!(one.wire.usage().outgoing_bytes <= OUTGOING, "{:?}", one.wire.usage());
 
     // While no part is taken, requests are answered, and the receiver is reachable.
-    call(&one.wire, 2, PeerRequest::Remove { node: 0 }).await;
+    let answer = one.wire.call(2, PeerRequest::Remove { node: 0 }).await;
+    assert!(answer.is_ok(), "{answer:?}");
     assert!(one.wire.is_reachable(2));
     assert!(two.wire.usage().incoming_bytes <= INCOMING + (8 << 10), "{:?}", two.wire.usage());
 
