@@ -87,15 +87,12 @@ async fn slow_receiver_bounds_memory_on_both_sides_and_delays_no_heartbeat() {
     let (mut accepted, mut refused) = (Vec::new(), String::new());
     // Buffers of sockets take some MiB before anything waits here.
     for number in 0..1000 {
-        match one.wire.call(2, part(HELD, number, 100 << 10)) {
-            mut waiting => match futures_util::poll!(&mut waiting) {
-                std::task::Poll::Ready(answer) => {
-                    refused = answer.expect_err("all are held");
-                    break;
-                }
-                std::task::Poll::Pending => accepted.push(waiting),
-            },
+        let mut waiting = one.wire.call(2, part(HELD, number, 100 << 10));
+        if let std::task::Poll::Ready(answer) = futures_util::poll!(&mut waiting) {
+            refused = answer.expect_err("all are held");
+            break;
         }
+        accepted.push(waiting);
         if number % 4 == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -106,7 +103,8 @@ async fn slow_receiver_bounds_memory_on_both_sides_and_delays_no_heartbeat() {
     assert!(one.wire.usage().outgoing_bytes <= OUTGOING, "{:?}", one.wire.usage());
 
     // While no part is taken, requests are answered, and the receiver is reachable.
-    call(&one.wire, 2, PeerRequest::Remove { node: 0 }).await;
+    let answer = one.wire.call(2, PeerRequest::Remove { node: 0 }).await;
+    assert!(answer.is_ok(), "{answer:?}");
     assert!(one.wire.is_reachable(2));
     assert!(two.wire.usage().incoming_bytes <= INCOMING + (8 << 10), "{:?}", two.wire.usage());
 
