@@ -50,13 +50,10 @@ async fn write(net: Arc<Net>, handles: Handles, known: Shared, writer: u64, writ
             };
             let value = numbered(number);
             // A crash drops the tasks that would answer.
-            let ended =
-                match select(Box::pin(put(&store, &key, &value)), net.world.sleep(Duration::from_secs(5)))
-                    .await
-                {
-                    Either::Left((ended, _)) => ended,
-                    Either::Right(_) => Put::Uncertain,
-                };
+            let ended = match select(Box::pin(put(&store, &key, &value)), net.world.sleep(Duration::from_secs(5))).await {
+                Either::Left((ended, _)) => ended,
+                Either::Right(_) => Put::Uncertain,
+            };
             let mut known = known.lock();
             match ended {
                 Put::NotDone => {
@@ -82,8 +79,7 @@ async fn read(net: Arc<Net>, handles: Handles, known: Shared, writes: u64) {
             return;
         }
         let key = key_of(net.world.random() % WRITERS, net.world.random());
-        let candidates: Vec<_> =
-            net.groups.lock().iter().map(|(node, group)| (*node, group.clone())).collect();
+        let candidates: Vec<_> = net.groups.lock().iter().map(|(node, group)| (*node, group.clone())).collect();
         for (node, group) in candidates {
             let Some(store) = handles.lock().get(&node).cloned() else { continue };
             let expected = known.lock().acknowledged.get(&key).copied().unwrap_or(0);
@@ -101,10 +97,7 @@ async fn read(net: Arc<Net>, handles: Handles, known: Shared, writes: u64) {
             };
             if is_current {
                 let found = value.map_or(0, |value| number_of(&value));
-                assert!(
-                    found >= expected,
-                    "seed {seed}: node {node} read {found} of {key}, after {expected} was acknowledged"
-                );
+                assert!(found >= expected, "seed {seed}: node {node} read {found} of {key}, after {expected} was acknowledged");
                 known.lock().reads += 1;
             }
         }
@@ -174,11 +167,7 @@ fn history(seed: u64, tiers: Tiers, writes: u64) -> (u64, BTreeMap<Bytes, Bytes>
         {
             let known = known.lock();
             check(&keys, &known, seed);
-            assert!(
-                known.uncertain * 4 < total,
-                "seed {seed}: {} of {total} writes are uncertain",
-                known.uncertain
-            );
+            assert!(known.uncertain * 4 < total, "seed {seed}: {} of {total} writes are uncertain", known.uncertain);
             assert!(known.reads > 0, "seed {seed}: no read was answered");
         }
         // What is applied again from floors and logs is the same.
@@ -301,8 +290,7 @@ fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
                 let (devices, world) = (stores.machines[&1].devices.clone(), world.clone());
                 let (cuts, known) = (cuts.clone(), known.clone());
                 device.set_faults(Box::new(move |operation| {
-                    let is_durable =
-                        operation.kind == OperationKind::Write && operation.mode == WriteMode::Durable;
+                    let is_durable = operation.kind == OperationKind::Write && operation.mode == WriteMode::Durable;
                     if is_durable || operation.kind == OperationKind::Flush {
                         cuts.lock().push((devices.power_cut(&world), known.lock().clone()));
                     }
@@ -332,10 +320,7 @@ fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
                 let keys = stores.dump(1).await;
                 for (key, number) in &known {
                     let found = keys.get(key.as_bytes()).map_or(0, |value| number_of(value));
-                    assert!(
-                        found >= *number,
-                        "seed {seed}: {key} has {found}, but {number} was acknowledged"
-                    );
+                    assert!(found >= *number, "seed {seed}: {key} has {found}, but {number} was acknowledged");
                 }
             });
         }
@@ -357,10 +342,7 @@ async fn write_elsewhere(stores: &Stores, old: u64) {
     }
     let seed = stores.world.seed();
     let value = stores.store(old).get("key").await.expect("it can be read").map(|value| number_of(&value));
-    assert!(
-        value == Some(2) || !stores.group(old).has_lease(),
-        "seed {seed}: an old value is read under a lease"
-    );
+    assert!(value == Some(2) || !stores.group(old).has_lease(), "seed {seed}: an old value is read under a lease");
     assert!(is_led(stores), "seed {seed}: no other node leads");
 }
 
@@ -424,10 +406,7 @@ fn transfer_moves_the_leadership_and_loses_no_write() {
             while known.lock().done < writes {
                 let leader = stores.wait_for_leader().await;
                 let done = stores.group(leader).transfer(leader % 3 + 1).await;
-                assert!(
-                    matches!(done, Ok(()) | Err(GroupError::Refused(_) | GroupError::NotReady(_))),
-                    "{done:?}"
-                );
+                assert!(matches!(done, Ok(()) | Err(GroupError::Refused(_) | GroupError::NotReady(_))), "{done:?}");
                 moved += u64::from(done.is_ok());
                 world.sleep(Duration::from_millis(100)).await;
             }
@@ -454,13 +433,8 @@ fn write_that_another_leader_discards_ends_as_uncertain() {
             let store = stores.store(1);
             let outcome = Arc::new(Mutex::new(None));
             let ended = outcome.clone();
-            world.spawn(
-                "write",
-                Box::pin(async move { *ended.lock() = Some(put(&store, "key", &numbered(1)).await) }),
-            );
-            stores
-                .wait_for(|stores| stores.leader().is_some_and(|leader| leader != 1), "another leader")
-                .await;
+            world.spawn("write", Box::pin(async move { *ended.lock() = Some(put(&store, "key", &numbered(1)).await) }));
+            stores.wait_for(|stores| stores.leader().is_some_and(|leader| leader != 1), "another leader").await;
             let leader = stores.leader().expect("a leader");
             assert_eq!(put(&stores.store(leader), "key", &numbered(2)).await, Put::Done);
             stores.net.cuts.lock().clear();
@@ -494,10 +468,7 @@ fn group_is_cleared_on_all_nodes_and_readers_share_confirmations() {
         assert!((1..=3).contains(&rounds), "{rounds} rounds");
         assert_eq!(group.replicated(2).await, 2);
         let status = group.status();
-        assert_eq!(
-            (status.role, status.voters.clone(), status.membership_is_settled),
-            (Role::Leader, NODES.to_vec(), true)
-        );
+        assert_eq!((status.role, status.voters.clone(), status.membership_is_settled), (Role::Leader, NODES.to_vec(), true));
         assert!(matches!(stores.group(2).ready_term(), Err(why) if why.leader == Some(1)));
         assert!(!stores.group(2).has_lease() && group.has_lease());
         stores.net.isolate(1, &[2, 3]);

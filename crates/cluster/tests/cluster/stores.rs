@@ -57,11 +57,7 @@ struct Way {
 }
 
 impl Peers for Way {
-    fn call(
-        &self,
-        to: u64,
-        request: PeerRequest,
-    ) -> BoxFuture<'static, std::result::Result<PeerResponse, String>> {
+    fn call(&self, to: u64, request: PeerRequest) -> BoxFuture<'static, std::result::Result<PeerResponse, String>> {
         let (from, net) = (self.from, self.net.clone());
         Box::pin(async move {
             if !net.passes(from, to).await {
@@ -91,9 +87,7 @@ impl Peers for Way {
 
     fn is_reachable(&self, node: u64) -> bool {
         let cuts = self.net.cuts.lock();
-        self.net.groups.lock().contains_key(&node)
-            && !cuts.contains(&(self.from, node))
-            && !cuts.contains(&(node, self.from))
+        self.net.groups.lock().contains_key(&node) && !cuts.contains(&(self.from, node)) && !cuts.contains(&(node, self.from))
     }
 }
 
