@@ -14,7 +14,7 @@ use crate::machines::Machines;
 use crate::support::Tiers;
 
 /// Number of seeds without a variable.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 12;
 /// Faults of a run.
 const FAULTS: u64 = 8;
 
@@ -31,11 +31,7 @@ async fn fault(machines: &mut Machines, random: &mut Random) {
     let machine = 1 + random.below(3);
     let others: Vec<_> = (1..=3).filter(|other| *other != machine).collect();
     let some = |random: &mut Random, most_ms: u64| Duration::from_millis(20 + random.below(most_ms));
-    let kind = random.below(12);
-    if std::env::var_os("ESKER_CLUSTER_SHOWN").is_some() {
-        eprintln!("{:?}: fault {kind} of machine {machine}", world.now());
-    }
-    match kind {
+    match random.below(12) {
         // The leader of a group, or any machine, for a moment or long enough for elections and snapshots.
         0..4 => {
             let group = 1 + random.below(2) as usize;
@@ -118,15 +114,10 @@ fn run(seed: u64) -> (u64, Counts) {
             fault(&mut machines, &mut random).await;
         }
         machines.net.lose_one_in(0);
-        let shown = std::env::var_os("ESKER_CLUSTER_SHOWN").is_some();
-        if shown { eprintln!("{:?}: the faults end", world.now()); }
         clients.end().await;
-        if shown { eprintln!("{:?}: the clients end", world.now()); }
         machines.wait("each group has a leader and three voters", |group| group.voters.len() == 3).await;
         let counts = clients.check().await;
-        if shown { eprintln!("{:?}: checked {counts:?}", world.now()); }
         machines.check_equal().await;
-        if shown { eprintln!("{:?}: equal", world.now()); }
         // The same is there after all have lost their power.
         (1..=3).for_each(|machine| machines.crash(machine));
         for machine in 1..=3 {

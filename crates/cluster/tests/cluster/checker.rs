@@ -136,17 +136,7 @@ fn has(bits: &Bits, at: usize) -> bool {
 /// Checks the operations of a register: searches for an order in which every read returns what was written last, and
 /// which keeps the order of operations that followed each other.
 pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
-    // A write with an unknown end whose value was never read may never have happened. Deletes stay, because several
-    // look alike.
-    let read: HashSet<u64> = operations
-        .iter()
-        .filter_map(|operation| if let End::Value(value) = operation.end { value } else { None })
-        .collect();
-    let is_void = |operation: &Operation| {
-        operation.end == End::Unknown
-            && matches!(operation.request, Request::Put(value, _) if !read.contains(&value))
-    };
-    let mut operations: Vec<_> = operations.iter().filter(|operation| !is_void(operation)).collect();
+    let mut operations: Vec<_> = operations.iter().collect();
     operations.sort_by_key(|operation| operation.called);
     let must: usize = operations.iter().filter(|operation| operation.end != End::Unknown).count();
     let (mut seen, mut furthest) = (HashSet::new(), 0);
@@ -239,6 +229,9 @@ mod tests {
         let unknown = operation(Request::Put(2, false), End::Unknown, 3, 0);
         assert!(is_fine(&[put(1, 1, 2), unknown.clone(), get(Some(1), 5, 6), get(Some(2), 7, 8)]));
         assert!(!is_fine(&[put(1, 1, 2), unknown, get(Some(2), 5, 6), get(Some(1), 7, 8)]), "undone");
+        let unread = operation(Request::Put(2, false), End::Unknown, 1, 0);
+        assert!(is_fine(&[unread.clone(), delete(5, 6), get(None, 7, 8)]), "the deletion saw it");
+        assert!(is_fine(&[unread, get(None, 7, 8)]), "it never happened");
         let expiring = operation(Request::Put(5, true), End::Done, 1, 2);
         assert!(is_fine(&[expiring.clone(), get(Some(5), 3, 4), get(None, 5, 6)]));
         assert!(!is_fine(&[expiring, get(None, 3, 4), get(Some(5), 5, 6)]), "returned after its expiry");

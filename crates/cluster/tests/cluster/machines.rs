@@ -134,10 +134,6 @@ impl Machines {
         drop(running);
     }
 
-    pub(crate) fn is_up(&self, number: u64) -> bool {
-        self.nodes.lock().contains_key(&number)
-    }
-
     pub(crate) fn running(&self, number: u64) -> Running {
         self.nodes.lock().get(&number).cloned().unwrap_or_else(|| panic!("machine {number} runs"))
     }
