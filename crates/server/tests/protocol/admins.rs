@@ -54,8 +54,7 @@ async fn admins_see_what_users_may() {
     };
     let of_ann = "-@all +@connection +@transaction +@read +@write +@pubsub +@scripting +object +function +pubsub +cluster \
              -flushall -flushdb +info +role -swapdb +time +memory +acl|cat +acl|genpass +acl|help +acl|whoami \
-             -client|kill -client|list -client|pause -client|unblock -client|unpause -cluster|esker -script|flush \
-             -script|kill";
+             -client|kill -client|list -client|pause -client|unblock -client|unpause -script|flush -script|kill";
     root.ask("ACL GETUSER ann", &told(of_ann, "~app:* ~a\\**", "&app:* &a\\**")).await;
     root.ask("ACL GETUSER root", &told("+@all", "~*", "&*")).await;
     root.ask("ACL GETUSER nobody", "$-1\r\n").await;

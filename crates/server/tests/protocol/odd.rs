@@ -16,6 +16,7 @@ const LISTS: usize = 30;
 /// a whole, for example because redis-server lacks them. `docs/compatibility.md` gives the reasons.
 const LEFT_OUT: &[&str] = &[
     "acl",
+    "asking",
     "bgsave",
     "client",
     "cluster",
@@ -37,6 +38,8 @@ const LEFT_OUT: &[&str] = &[
     "punsubscribe",
     "quit",
     "randomkey",
+    "readonly",
+    "readwrite",
     "reset",
     "scan",
     "shutdown",

@@ -86,7 +86,7 @@ async fn device_commands_name_what_they_refuse() {
 async fn command_describes_every_verb() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
-    client.ask("COMMAND COUNT", ":107\r\n").await;
+    client.ask("COMMAND COUNT", ":110\r\n").await;
     // Includes subcommands.
     client.ask("COMMAND LIST", "*189\r\n$6\r\nappend\r\n").await;
     drop(client);

@@ -57,8 +57,8 @@ async fn admins_see_who_there_is_without_hashes() {
     client.ask("AUTH root r", "+OK\r\n").await;
     client.ask("ACL USERS", "*3\r\n$3\r\nann\r\n$3\r\nbob\r\n$4\r\nroot\r\n").await;
     let rules = [
-        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels &app:* &a\*\?\[\\]* -@all +@connection +@transaction +@read +@write +@pubsub +@scripting +object +function +pubsub +cluster -flushall -flushdb +info +role -swapdb +time +memory +acl|cat +acl|genpass +acl|help +acl|whoami -client|kill -client|list -client|pause -client|unblock -client|unpause -cluster|esker -script|flush -script|kill",
-        "user bob on %R~* &* -@all +@connection +@transaction +@read +@pubsub +object +eval_ro +evalsha_ro +function -publish +pubsub -spublish +cluster +info +role +time +memory +acl|cat +acl|genpass +acl|help +acl|whoami -client|kill -client|list -client|pause -client|unblock -client|unpause -cluster|esker +script|exists +script|help +script|load",
+        r"user ann on ~app:* ~a\*\?\[\\]* resetchannels &app:* &a\*\?\[\\]* -@all +@connection +@transaction +@read +@write +@pubsub +@scripting +object +function +pubsub +cluster -flushall -flushdb +info +role -swapdb +time +memory +acl|cat +acl|genpass +acl|help +acl|whoami -client|kill -client|list -client|pause -client|unblock -client|unpause -script|flush -script|kill",
+        "user bob on %R~* &* -@all +@connection +@transaction +@read +@pubsub +object +eval_ro +evalsha_ro +function -publish +pubsub -spublish +cluster +info +role +time +memory +acl|cat +acl|genpass +acl|help +acl|whoami -client|kill -client|list -client|pause -client|unblock -client|unpause +script|exists +script|help +script|load",
         "user root on ~* &* +@all",
     ];
     let expected: String = rules.iter().map(|rule| format!("${}\r\n{rule}\r\n", rule.len())).collect();

@@ -5,7 +5,6 @@
 
 use super::help;
 use super::scan;
-use crate::auth::Needs;
 use crate::resp::session::Session;
 use crate::resp::verb::facts::{Bound, Group, InMulti, flags, tips};
 use crate::resp::verb::{Run, Verb};
@@ -70,7 +69,7 @@ pub(super) const COMMANDS: &[Verb] = &[
         in_multi: InMulti::Refused, summary: "Returns the number of keys of a slot on this node.", ..CLUSTER },
     Verb { name: "cluster|delslots", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|delslotsrange", run: Run::Refuse(BY_GROUPS), since: "7.0.0", summary: "Is refused.", ..REFUSED },
-    Verb { name: "cluster|esker", arity: -3, needs: Needs::Admin, flags: flags::ADMIN, in_multi: InMulti::Refused,
+    Verb { name: "cluster|esker", arity: -3, flags: flags::ADMIN, in_multi: InMulti::Refused,
         run: Run::Wait(|command, session, service, replies| Box::pin(admin::admin(command, session, service, replies))),
         since: env!("CARGO_PKG_VERSION"), summary: "Tells the state of groups, transfers leaders, removes nodes.", ..CLUSTER },
     Verb { name: "cluster|failover", run: Run::Refuse("ERR leaders are elected; see esker cluster transfer"),
@@ -80,7 +79,7 @@ pub(super) const COMMANDS: &[Verb] = &[
         summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|getkeysinslot", arity: 4,
         run: Run::Wait(|command, session, service, replies| Box::pin(get_keys(command, session, service, replies))),
-        needs: Needs::Read, in_multi: InMulti::Refused, tips: &[tips::VARIES],
+        in_multi: InMulti::Refused, tips: &[tips::VARIES],
         summary: "Returns keys of a slot on this node.", ..CLUSTER },
     Verb { name: "cluster|help", arity: 2, flags: flags::TELL, run: help::RUN, bound: help::BOUND, since: "5.0.0",
         summary: "Lists the subcommands.", ..CLUSTER },

@@ -16,6 +16,10 @@ use crate::service::cluster::Cluster;
 /// `CLUSTER ESKER STATUS | TRANSFER group node | REMOVE node`.
 pub(super) async fn admin(command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
     let Some(cluster) = &service.cluster else { return replies.error(NO_CLUSTER) };
+    // Checked here, because every user may run the other subcommands of CLUSTER.
+    if !session.user.as_ref().is_some_and(|user| user.is_admin()) {
+        return replies.error(&error_text::no_right_to_run("cluster|esker"));
+    }
     let verb = command.argument(2);
     let done = match command.len() {
         3 if is(verb, "status") => {
