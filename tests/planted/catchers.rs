@@ -29,7 +29,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
     row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
-    row(RemovedDeviceListed, "store", "several_devices::drained_device_is_emptied_and_removed_under_load"),
+    row(RemovedDeviceListed, "store", "several_devices::drains::drained_device_is_emptied_and_removed_under_load"),
     row(UnusedSlotGivenBack, "esker_engine", "segments::allocations::tests::slot_that_was_never_used_is_taken_once_although_it_was_given_back"),
     row(CopiesOnLostDeviceBelieved, "store", "several_devices::memtable_is_written_out_whatever_device_fails"),
     row(DevicesTakenForOne, "format", "slots::slots_without_a_trace_are_examined_device_by_device"),

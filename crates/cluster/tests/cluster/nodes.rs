@@ -63,7 +63,8 @@ impl Net {
     /// Takes the time of one way. Returns false if the message is lost.
     async fn passes(&self, from: u64, to: u64) -> bool {
         self.world.sleep(Duration::from_micros(50 + self.world.random() % 450)).await;
-        let is_lost = self.world.random().is_multiple_of(self.loses_one_in) || self.cuts.lock().contains(&(from, to));
+        let is_lost =
+            self.world.random().is_multiple_of(self.loses_one_in) || self.cuts.lock().contains(&(from, to));
         *self.lost.lock() += u64::from(is_lost);
         !is_lost
     }
