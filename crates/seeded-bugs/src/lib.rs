@@ -475,6 +475,9 @@ bugs! {
     /// A store with the log of a replica is opened without that log, as if it were no member of a cluster.
     LogMemberOpenedAlone,
 
+    /// An opening looks for superblocks in the first 64 KiB of a device, although its copies take more.
+    SuperblocksBehindStartMissed,
+
     // Far copies of the superblock.
     /// A superblock of another store is believed if its generation is higher.
     ForeignSuperblockBelieved,
