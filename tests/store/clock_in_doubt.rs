@@ -84,6 +84,8 @@ fn expired_keys_give_index_memory_back_before_a_put_is_refused() {
     let refused = refused.expect("the index has no memory for so many keys");
     assert_eq!(refused.kind(), ErrorKind::Full, "{refused}");
     assert!(refused.to_string().contains("index"), "{refused}");
+    // A key may count as the one of the same hash that it displaced, until the two records are compared.
+    sleep(&world, 120);
     let before = store.len();
     sleep(&world, 120);
     assert_eq!(store.len(), before, "the clock is still in doubt");
