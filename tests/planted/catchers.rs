@@ -29,7 +29,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
 
     row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
     row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
-    row(RemovedDeviceListed, "store", "several_devices::drained_device_is_emptied_and_removed_under_load"),
+    row(RemovedDeviceListed, "store", "several_devices::drains::drained_device_is_emptied_and_removed_under_load"),
     row(UnusedSlotGivenBack, "esker_engine", "segments::allocations::tests::slot_that_was_never_used_is_taken_once_although_it_was_given_back"),
     row(CopiesOnLostDeviceBelieved, "store", "several_devices::memtable_is_written_out_whatever_device_fails"),
     row(DevicesTakenForOne, "format", "slots::slots_without_a_trace_are_examined_device_by_device"),
@@ -243,6 +243,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(CancelledCheckpointRead, "store", "stalled_readers::stopped_checkpoint_is_cancelled_when_its_room_is_wanted"),
     row(RestWithoutEnd, "esker_engine", "background::pause::tests::rest_ends_although_nobody_ends_it"),
     row(BuriedStaysCurrent, "esker_engine", "background::relocate::tests::evict::evicted_record_with_a_tombstone_is_dropped_although_its_segment_stays"),
+    row(SuperblocksBehindStartMissed, "esker_engine", "open::format::tests::newest_superblock_is_found_whatever_the_unit"),
     row(ForeignSuperblockBelieved, "store", "far_copies::superblock_of_another_store_is_not_believed"),
     row(SlotUnderCopyTaken, "store", "far_copies::slots_under_far_copies_are_never_taken"),
     row(FarCopiesLeft, "store", "far_copies::forced_formatting_invalidates_far_copies_of_the_former_store"),

@@ -334,7 +334,7 @@ impl Client {
 
     /// Checks a read of a key.
     pub(crate) fn end_read(&self, reading: &Reading, number: usize, found: Option<&Entry>) {
-        let evicted = found.is_none().then(|| self.store.stats().activity.records_evicted);
+        let evicted = found.is_none().then(|| self.records_evicted());
         let mut model = self.model.lock();
         evicted.into_iter().for_each(|records| model.told_of_evictions(records));
         if model.end_read(reading, number, found, self.store.now_ms()) {
@@ -345,8 +345,14 @@ impl Client {
     /// True if the store may have evicted a key that had this state.
     fn may_have_dropped(&self, state: &State) -> bool {
         let mut model = self.model.lock();
-        model.told_of_evictions(self.store.stats().activity.records_evicted);
+        model.told_of_evictions(self.records_evicted());
         model.may_have_dropped(&[*state])
+    }
+
+    /// Returns the number of records that the store has evicted. For a store that may not evict it is 0, because the
+    /// statistics lock each shard of the index, and because any missing key of such a store is a failure.
+    fn records_evicted(&self) -> u64 {
+        if self.config.when_full.evicts() { self.store.stats().activity.records_evicted } else { 0 }
     }
 
     /// Reads a value, a part of it, and the value again: if it is unchanged, the part must match.
@@ -430,7 +436,8 @@ impl Client {
             Err(error) => return self.tolerate("a read", &error),
         };
         let count = entry.as_ref().map(count_of);
-        self.model.lock().told_of_evictions(store.stats().activity.records_evicted);
+        let evicted = self.records_evicted();
+        self.model.lock().told_of_evictions(evicted);
         self.model.lock().read_counter(counter, known, count);
         let next = count.unwrap_or(0) + 1;
         let condition = match &entry {
@@ -443,7 +450,8 @@ impl Client {
         let options = WriteOptions { condition, ..self.options(Level::Sync) };
         match store.put_with(key, value, options).await {
             Ok(_) => {
-                self.model.lock().told_of_evictions(store.stats().activity.records_evicted);
+                let evicted = self.records_evicted();
+                self.model.lock().told_of_evictions(evicted);
                 self.model.lock().counted(counter, next);
             }
             Err(error) if error.kind() == ErrorKind::Conflict => {

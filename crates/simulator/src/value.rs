@@ -31,20 +31,21 @@ pub(crate) fn fill_of(stamp: u64) -> Fill {
 fn filled(key: &[u8], stamp: u64, bytes: usize, fill: Fill) -> Vec<u8> {
     let bytes = bytes.max(VALUE_BYTES_MIN);
     let length = bytes as u64 | (fill as u64) << FILL_SHIFT;
-    let mut value = Vec::with_capacity(bytes);
-    value.extend_from_slice(&stamp.to_le_bytes());
-    value.extend_from_slice(&length.to_le_bytes());
-    value.extend_from_slice(&checksum(key, stamp, length).to_le_bytes());
+    let mut value = vec![0; bytes];
+    let (head, rest) = value.split_at_mut(VALUE_BYTES_MIN);
+    head[..8].copy_from_slice(&stamp.to_le_bytes());
+    head[8..16].copy_from_slice(&length.to_le_bytes());
+    head[16..].copy_from_slice(&checksum(key, stamp, length).to_le_bytes());
     let mut words = Random::new(stamp ^ checksum(key, 1, 2));
     let repeated = words.bits();
-    while value.len() < bytes {
+    for (number, place) in rest.chunks_mut(8).enumerate() {
         let is_noise = match fill {
             Fill::Noise => true,
-            Fill::Half => value.len() % 128 < 64,
+            Fill::Half => (VALUE_BYTES_MIN + 8 * number) % 128 < 64,
             Fill::Word => false,
         };
         let word = if is_noise { words.bits() } else { repeated }.to_le_bytes();
-        value.extend_from_slice(&word[..word.len().min(bytes - value.len())]);
+        place.copy_from_slice(&word[..place.len()]);
     }
     value
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use esker_device::{Buffer, Device, DeviceKind, FORMAT_MARK, Runtime, SIGNATURE_BYTES, foreign_signature};
 use esker_log::{
-    Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, Superblock, SuperblockError, Tier, Tiers,
+    Cleared, Databases, HEAD_BYTES, Packing, SEGMENT_GRANULES_MAX, SUPERBLOCK_COPIES, Superblock,
+    SuperblockError, Tier, Tiers,
 };
 use esker_seeded_bugs::{Bug, planted};
 
@@ -24,6 +25,9 @@ use crate::segments::superblocks::{clear_slots, used_slots_for};
 
 /// Minimum distance of two copies of a superblock, in bytes.
 const SUPERBLOCK_STRIDE_BYTES: usize = 4096;
+/// Bytes that are read first to find a superblock. They hold all copies at the start of a device whose write unit is at most
+/// 16 KiB; those of larger units take up to 4 MiB.
+const NEAR_BYTES: u64 = 64 << 10;
 /// Minimum number of segments in a tier.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
 /// Minimum number of write units in a segment: frames, the summary and the markers of a freed slot are whole units.
@@ -71,6 +75,9 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
     if bytes == 0 {
         return Ok(None);
     }
+    if let Some(superblock) = find_near_start(device).await {
+        return far_copies::newest(device, superblock).await.map(Some);
+    }
     let (head, unread) = read_head(device, bytes as usize).await?;
     match (Superblock::find(&head), unread) {
         (Ok(superblock), _) => match superblock.nonsense() {
@@ -101,6 +108,20 @@ pub(crate) async fn find_superblock(device: &Arc<dyn Device>) -> Result<Option<S
             Err(Error::Corrupt { key: None, segment: 0, offset: 0, what })
         }
     }
+}
+
+/// Returns the superblock on a device with a small write unit: all copies at its start are in the first [`NEAR_BYTES`].
+/// Otherwise, and if the superblock or the read is unsound, returns `None`: then [`HEAD_BYTES`] are to be read.
+async fn find_near_start(device: &Arc<dyn Device>) -> Option<Superblock> {
+    if device.geometry().bytes < NEAR_BYTES {
+        return None;
+    }
+    let (start, result) = device.read(0, device.buffer(NEAR_BYTES as usize)).await;
+    result.ok()?;
+    let superblock = Superblock::find(&start).ok()?;
+    let copies_end = SUPERBLOCK_COPIES as u64 * Superblock::stride_bytes(superblock.unit_bytes);
+    let is_whole = copies_end <= NEAR_BYTES || planted(Bug::SuperblocksBehindStartMissed);
+    (is_whole && superblock.nonsense().is_none()).then_some(superblock)
 }
 
 /// Reads the first bytes of a device. If that fails, reads them page by page: unreadable pages are zeros, and the first
@@ -414,8 +435,42 @@ pub fn granule_for(total_bytes: u64, segment_bytes: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use esker_device::{Source, WriteMode};
+
     use super::*;
     use crate::open::devices::DEFAULT_FILE_LIMIT_BYTES;
+    use crate::testing::Plan;
+
+    /// A crash left the newest superblock in the second group of copies alone.
+    #[test]
+    fn newest_superblock_is_found_whatever_the_unit() {
+        for unit_bytes in [4 << 10, 16 << 10, 32 << 10, 64 << 10] {
+            let plan = Plan::new(1);
+            let device: Arc<dyn Device> = Arc::new(plan.device());
+            let data_offset = Superblock::data_offset_for(unit_bytes);
+            let segment_bytes = 1 << 20;
+            let first = Superblock {
+                generation: 2,
+                unit_bytes,
+                segment_bytes,
+                data_offset,
+                ..plan.superblock(Tier::Capacity)
+            };
+            let second = Superblock { generation: first.generation + 1, ..first.clone() };
+            let [new, old] = second.copy_groups();
+            assert!(old.iter().chain(&new).map(|place| place.number).eq(0..SUPERBLOCK_COPIES));
+            for (superblock, copies) in [(&first, &old), (&second, &new)] {
+                for place in copies {
+                    let bytes = Source::Owned(Buffer::copy_from(&superblock.encode(place.number)));
+                    plan.world
+                        .run(device.write(place.offset, bytes, WriteMode::Plain))
+                        .expect("it is written");
+                }
+            }
+            let found = plan.world.run(find_superblock(&device)).expect("it is read").expect("there is one");
+            assert_eq!((found.unit_bytes, found.generation), (unit_bytes, second.generation));
+        }
+    }
 
     #[test]
     fn granule_is_at_most_64_bytes_and_leaves_small_tables_room_to_double() {

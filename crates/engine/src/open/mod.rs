@@ -6,6 +6,7 @@ pub(crate) mod devices;
 pub(crate) mod extent;
 pub(crate) mod format;
 mod lost;
+mod medium;
 pub(crate) mod memory_plan;
 pub(crate) mod opening;
 pub(crate) mod options;
