@@ -88,7 +88,7 @@ async fn command_describes_every_verb() {
     let mut client = server.client().await;
     client.ask("COMMAND COUNT", ":110\r\n").await;
     // Includes subcommands.
-    client.ask("COMMAND LIST", "*189\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND LIST", "*221\r\n$6\r\nappend\r\n").await;
     drop(client);
     let mut client = server.client().await;
     client.ask("COMMAND INFO get none", "*2\r\n*10\r\n$3\r\nget\r\n:2\r\n*2\r\n+readonly\r\n").await;

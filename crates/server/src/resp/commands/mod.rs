@@ -70,11 +70,11 @@ const FAMILIES: &[&[Verb]] = &[
     connection::COMMANDS,
     client::COMMANDS,
     pubsub::COMMANDS,
+    cluster::COMMANDS,
     server::COMMANDS,
     acl::COMMANDS,
     config::COMMANDS,
     devices::COMMANDS,
-    cluster::COMMANDS,
     command::COMMANDS,
     latency::COMMANDS,
 ];
