@@ -97,7 +97,9 @@ impl NodeSettings {
                 refused(format!("groups is {groups}; it must be 1 to {DATA_GROUPS_MAX}"))
             }
             // The same list may be given to every node.
-            Begin::Join { addresses } if !addresses.is_empty() && addresses.iter().all(|one| *one == self.peers) => {
+            Begin::Join { addresses }
+                if !addresses.is_empty() && addresses.iter().all(|one| *one == self.peers) =>
+            {
                 Err(NodeError::JoinsItself(self.peers.clone()))
             }
             _ => Ok(()),
