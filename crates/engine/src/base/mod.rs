@@ -13,6 +13,7 @@ pub(crate) mod latency;
 pub(crate) mod max_garbage;
 pub(crate) mod on_device_loss;
 pub(crate) mod option_name;
+pub(crate) mod replicated;
 pub(crate) mod requests;
 pub(crate) mod tasks;
 pub(crate) mod to_bytes;

@@ -17,7 +17,7 @@ mod publish;
 pub(crate) mod recency;
 pub(crate) mod record_heads;
 pub(crate) mod records;
-pub(crate) mod replicated;
+pub(crate) mod routing;
 pub(crate) mod scans;
 pub(crate) mod unvisited;
 pub(crate) mod verify;
@@ -31,13 +31,13 @@ use esker_log::{Cleared, Databases, Entry, Kind, Location, Packing, Tier as Tier
 use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
+use crate::base::replicated::Replicator;
 use crate::catalog::batch_ticks::BatchTicks;
 use crate::catalog::cache::ReadCache;
 use crate::catalog::clock::Clock;
 use crate::catalog::expansions::Expansions;
 use crate::catalog::feed::Feed;
 use crate::catalog::recency::Recency;
-use crate::catalog::replicated::Replicator;
 use crate::catalog::scans::{SCAN_READ_BYTES, Scans};
 use crate::segments::space::Space;
 

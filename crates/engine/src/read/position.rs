@@ -3,7 +3,7 @@
 
 use esker_index::{Cursor as IndexCursor, Keyspace};
 
-use crate::catalog::replicated::data_groups;
+use crate::catalog::routing::data_groups;
 use crate::read::Reader;
 use crate::read::scan::Cursor;
 

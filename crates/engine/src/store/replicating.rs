@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::background::expire_groups;
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
-use crate::catalog::replicated::Replicator;
+use crate::base::replicated::Replicator;
 use crate::store::handle::Store;
 use crate::write::apply::Applier;
 

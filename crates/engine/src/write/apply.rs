@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::base::completion::Waiter;
 use crate::base::error::{Error, Result};
 use crate::base::fixed_hash::FixedState;
-use crate::catalog::replicated::{StoredChange, StoredValue};
+use crate::base::replicated::{StoredChange, StoredValue};
 use crate::write::Writer;
 use crate::write::databases::write_superblocks;
 use crate::write::prepared::Prepared;

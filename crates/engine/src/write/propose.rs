@@ -14,8 +14,9 @@ use futures_util::future::{BoxFuture, join_all};
 
 use crate::base::cluster_error::ClusterError;
 use crate::base::error::{Error, Result};
+use crate::base::replicated::{Proposal, Replicator, StoredChange, StoredValue};
 use crate::catalog::Catalog;
-use crate::catalog::replicated::{Proposal, Replicator, StoredChange, StoredValue, data_groups};
+use crate::catalog::routing::data_groups;
 use crate::write::Writer;
 use crate::write::options::Condition;
 use crate::write::prepared::Prepared;
