@@ -35,7 +35,7 @@ fn key_of(writer: u64, number: u64) -> String {
 
 fn ready(net: &Net, handles: &Handles) -> Option<(Arc<esker_cluster::group::Group>, Store)> {
     let groups = net.groups.lock();
-    let (number, group) = groups.iter().filter(|(_, group)| group.ready_term().is_ok()).last()?;
+    let (number, group) = groups.iter().rfind(|(_, group)| group.ready_term().is_ok())?;
     Some((group.clone(), handles.lock().get(number)?.clone()))
 }
 
@@ -91,7 +91,7 @@ async fn read(net: Arc<Net>, handles: Handles, known: Shared, writes: u64) {
                 continue;
             }
             let Ok(value) = store.get(&key).await else { continue };
-            let is_current = match group.has_lease() && net.world.random() % 4 > 0 {
+            let is_current = match group.has_lease() && !net.world.random().is_multiple_of(4) {
                 true => true,
                 false => {
                     let confirm = group.confirm();

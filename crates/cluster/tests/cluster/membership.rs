@@ -34,7 +34,10 @@ async fn put(machines: &Machines, world: &SimRuntime, keys: std::ops::Range<u32>
     }
 }
 
-fn keys(content: &BTreeMap<u8, Vec<(Vec<u8>, Vec<u8>)>>) -> usize {
+/// Keys and values of each group.
+type Content = BTreeMap<u8, Vec<(Vec<u8>, Vec<u8>)>>;
+
+fn keys(content: &Content) -> usize {
     content.iter().filter(|(group, _)| **group <= 14).map(|(_, entries)| entries.len()).sum()
 }
 
