@@ -82,6 +82,8 @@ pub struct Metric {
 /// Receiver of changes of leadership.
 pub trait LeaderWatch: Send + Sync {
     /// This node has become ready to serve a group, or serves it no longer. Called by a task of the cluster; must not block.
+    /// Between two terms in which this node serves a group, the end of the first is reported, and no lease is valid before
+    /// that call returns.
     fn leads(&self, group: u8, leads: bool);
 }
 

@@ -39,6 +39,8 @@ enum Verb {
     Groups(Shown),
     /// Prints the command that starts another node of this cluster
     Add(At),
+    /// Says how the last nodes of a cluster that lost its majority go on
+    Recover(At),
     /// Makes a node the leader of a group
     #[command(after_help = "Examples:\n  esker cluster transfer 3 10.0.0.8:6379")]
     Transfer {
@@ -127,6 +129,7 @@ pub(crate) fn run(Arguments { verb }: &Arguments) -> Result<(), Failure> {
         Verb::Nodes(Shown { at, json }) => show(&at.state()?, *json, show::nodes),
         Verb::Groups(Shown { at, json }) => show(&at.state()?, *json, show::groups),
         Verb::Add(at) => say(&show::add(&at.state()?)),
+        Verb::Recover(at) => say(&show::recover(&at.state()?)),
         Verb::Transfer { group, node, at } => {
             at.change(&["TRANSFER", &group.to_string(), node], &format!("{node} leads group {group}"))
         }

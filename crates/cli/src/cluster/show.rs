@@ -114,6 +114,23 @@ pub(super) fn groups(state: &State) -> String {
     text
 }
 
+/// Returns what to do after the majority of a cluster was lost, with the progress of the asked node.
+pub(super) fn recover(state: &State) -> String {
+    let without = state.groups.iter().filter(|group| group.leader.is_none()).count();
+    if without == 0 {
+        return "Every group has a leader: there is nothing to recover. A lost node is removed by esker cluster remove.\n".into();
+    }
+    let entries: u64 = state.groups.iter().map(|group| group.last_index).sum();
+    format!(
+        "{without} of {} groups have no leader. If most of the nodes are lost for good, not only stopped or cut off:\n\n  \
+         1. Ask each node that is left, and choose the one with the most entries; this one has {entries}.\n  \
+         2. Stop it, and start it once with its usual settings and --cluster-recover. It becomes the only node of a new cluster.\n  \
+         3. Start the others with empty directories and --join to it.\n\n\
+         Writes that the chosen node does not have are lost, acknowledged ones too. If a lost node can come back, start it instead.\n",
+        state.groups.len()
+    )
+}
+
 /// Returns the command that starts another node.
 pub(super) fn add(state: &State) -> String {
     let peers: Vec<_> = state.nodes.iter().map(|node| node.peers.as_str()).collect();

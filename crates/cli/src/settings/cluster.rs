@@ -8,6 +8,8 @@ use crate::secret;
 
 /// Divisor: part of the tier that is written first that the log of the groups may take.
 const LOG_PART: u64 = 8;
+/// Least memory of a node in bytes: each group has an index of its own.
+const MEMORY_BYTES: u64 = 256 << 20;
 /// Bounds of the log's length in segments.
 const LOG_SEGMENTS: [u64; 2] = [8, 64];
 
@@ -18,6 +20,8 @@ pub(crate) enum Begin {
     Found(u8),
     /// It asks these addresses, each `HOST:PORT`. None: the store is a member.
     Join(Vec<String>),
+    /// It becomes the only node of a new one.
+    Recover,
 }
 
 /// Certificates for the connections between nodes.
@@ -45,8 +49,9 @@ pub(crate) struct ClusterSettings {
 }
 
 /// Settings that have no effect without `cluster`.
-const OF_CLUSTER: [&str; 13] = [
+const OF_CLUSTER: [&str; 14] = [
     "cluster-new",
+    "cluster-recover",
     "join",
     "cluster-secret",
     "cluster-secret-file",
@@ -83,10 +88,22 @@ impl Settings {
             "the number of groups is fixed when the cluster is founded",
         )?;
         self.check_replicable()?;
-        let begin = match self.switch("cluster-new") {
-            true => Begin::Found(self.count("cluster-groups") as u8),
-            false => Begin::Join(self.names("join")),
+        self.exclude("cluster-new", "cluster-recover", "a node founds a cluster or recovers one")?;
+        let begin = if self.switch("cluster-recover") {
+            Begin::Recover
+        } else if self.switch("cluster-new") {
+            Begin::Found(self.count("cluster-groups") as u8)
+        } else {
+            Begin::Join(self.names("join"))
         };
+        let memory = self.bytes("memory").expect("memory has a default");
+        if memory < MEMORY_BYTES {
+            let memory = self.get("memory").expect("memory has a default");
+            return Err(format!(
+                "{given} needs a memory of at least 256m, for an index of each group and the log; {memory} is {}",
+                memory.text
+            ));
+        }
         let tls = self.peer_tls()?;
         let allow_plain = self.switch("cluster-allow-plain");
         if tls.is_none() && !allow_plain && !listen.ip().to_canonical().is_loopback() {

@@ -163,6 +163,8 @@ settings! {
         "Address for the other nodes of a cluster; in the section [cluster] of the file also listen. The store is a member already, or becomes one by cluster-new or join.";
     CLUSTER "cluster-new" Kind::Switch, "false" in FlagOnly,
         "Found a cluster, whose first node this is. The store must be empty.";
+    CLUSTER "cluster-recover" Kind::Switch, "false" in FlagOnly,
+        "Make this member the only node of a new cluster, for one start, because the majority of the old one is lost for good. What only the lost nodes had is lost, and they are refused; new nodes join.";
     CLUSTER "join" Kind::Text, "" else "the cluster that the store is a member of",
         "Addresses of nodes of a cluster (their setting cluster), separated by commas. An empty store joins it; a member asks them for the others.";
     CLUSTER "cluster-secret" Kind::Text, "" else "no secret" in Hidden,

@@ -163,6 +163,10 @@ impl Group {
                     return Some(());
                 }
                 let brief = instance.brief();
+                if self.serving.changes_term(&brief) {
+                    // Watches learn of the end of a term before reads of the next one can be confirmed.
+                    self.no_longer_serves();
+                }
                 if self.serving.update(&brief) {
                     self.readiness_changed();
                 }

@@ -38,6 +38,12 @@ impl Serving {
         }
     }
 
+    /// Returns true if the replica is ready in a term, and was ready in another one.
+    pub(super) fn changes_term(&self, brief: &Brief) -> bool {
+        let before = self.ready_term.load(Ordering::Acquire);
+        brief.is_ready && before != NONE && before != brief.term
+    }
+
     /// Takes over the state of the replica. Returns true if the term in which it is ready has changed.
     pub(super) fn update(&self, brief: &Brief) -> bool {
         let ready = if brief.is_ready { brief.term } else { NONE };

@@ -1,6 +1,7 @@
 //! A node: what a server process holds of its cluster. See `docs/decisions/0051-groups.md`, section Nodes.
 //!
 //! * `open`: the start: `identity` is durable in the log; `joining` founds or joins; replicas of all groups are started.
+//!   `recover` makes a node the only one, after a majority is lost.
 //! * `replicator`, `viewing`, `handler`: the node as the engine, the server and other nodes see it.
 //! * `members`: joins and removals, made by the leader of the meta group.
 //! * `reconcile`: the task that makes each group's members and leader what `plan` says.
@@ -17,6 +18,7 @@ mod metrics;
 mod open;
 mod plan;
 mod reconcile;
+mod recover;
 mod replicator;
 mod settings;
 mod topology;

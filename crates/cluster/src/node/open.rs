@@ -14,8 +14,9 @@ use super::error::NodeError;
 use super::identity::{Identity, Phase, count_start, seen_starts};
 use super::joining::{check_cluster, identify, join};
 use super::reconcile;
+use super::recover::recover;
 use super::replicator::Joint;
-use super::settings::NodeSettings;
+use super::settings::{Begin, NodeSettings};
 use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
 use crate::meta::table::MetaTable;
 use crate::peers::{NodeIdentity, PeerRecord, Peers};
@@ -67,6 +68,9 @@ impl Node {
     ) -> Result<Arc<Node>, NodeError> {
         settings.check()?;
         let log = store.group_log().ok_or(NodeError::NoLog)?;
+        if settings.begin == Begin::Recover {
+            recover(&store, &log, &settings).await?;
+        }
         let mut identity = identify(&store, &log, &settings).await?;
         let starts = count_start(&log).await?;
         peers.remember_starts(&seen_starts(&log));

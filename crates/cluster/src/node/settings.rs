@@ -26,6 +26,9 @@ pub enum Begin {
     },
     /// The store is a member already.
     Member,
+    /// The store is a member of a cluster whose majority is lost for good, and becomes the only node of a new one. What only
+    /// other nodes had is lost.
+    Recover,
 }
 
 /// Settings of a node.

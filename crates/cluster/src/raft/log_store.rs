@@ -1,21 +1,23 @@
 //! The log of a group, for openraft: entries, vote, committed and purged ids in the store's [`GroupLog`].
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
 
+use bytes::Bytes;
 use esker_engine::{Error, GroupLog};
 use esker_seeded_bugs::{Bug, planted};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
-use openraft::{OptionalSend, RaftLogReader};
+use openraft::{EntryPayload, Membership, OptionalSend, RaftLogReader};
 
 use super::codec::{
     Base, damaged, decode_base, decode_entry, decode_log_id, decode_vote, encode_base, encode_entry,
     encode_log_id, encode_vote,
 };
 use super::network::RaftRequest;
-use super::types::{Entry, LogId, StoredMembership, TypeConfig, Vote};
+use super::types::{Change, Entry, LogId, StoredMembership, TypeConfig, Vote};
 
 /// Number of the state that holds the vote.
 const VOTE: u8 = 0;
@@ -89,6 +91,36 @@ impl GroupStore {
         drop(self.log.forget(self.group).await.map_err(failed)?);
         let written = self.log.set_state(self.group, BASE, &[]).await.map_err(failed)?;
         written.durable().await.map_err(failed)
+    }
+
+    /// Returns true if the replica holds entries, or a keyspace up to a floor.
+    pub(crate) fn has_content(&self) -> bool {
+        let base = self.base().unwrap_or(Base::Empty);
+        match base {
+            Base::Installing => false,
+            Base::Floor(..) => true,
+            Base::Empty => !self.log.range(self.group).is_empty(),
+        }
+    }
+
+    /// Appends an entry that makes a node the only voter of the group, and then a change, if one is given. Durable on return.
+    /// Only for a replica that does not run, of a cluster that is lost.
+    ///
+    /// # Errors
+    /// If the replica has no log, or the log cannot be written.
+    pub(crate) async fn make_sole_voter(&self, node: u64, change: Option<Bytes>) -> io::Result<()> {
+        let last = self.clone().get_log_state().await?.last_log_id;
+        let last = last.ok_or_else(|| io::Error::other("the replica has no log"))?;
+        let id = |after: u64| LogId::new(last.leader_id, last.index + after);
+        let membership = Membership::new_with_defaults(vec![BTreeSet::from([node])], []);
+        let mut entries = vec![Entry { log_id: id(1), payload: EntryPayload::Membership(membership) }];
+        entries.extend(
+            change.map(|change| Entry { log_id: id(2), payload: EntryPayload::Normal(Change(change)) }),
+        );
+        match self.append_row(&entries).await? {
+            Some(written) => written.durable().await.map_err(failed),
+            None => Ok(()),
+        }
     }
 
     async fn entries(&self, first: u64, end: u64) -> io::Result<Vec<Entry>> {

@@ -196,6 +196,44 @@ fn wiped_disk_joins_as_a_new_node() {
 }
 
 #[test]
+fn last_node_recovers_what_it_has_and_others_join_anew() {
+    let mut machines = Machines::of(12, 2, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        put(&machines, &world, 0..20).await;
+        machines.check_equal().await;
+        (1..=3).for_each(|machine| machines.crash(machine));
+        machines.set_begin(3, Begin::Recover);
+        machines.start(3).await;
+        put(&machines, &world, 20..40).await;
+        let recovered = machines.running(3);
+        assert_eq!(recovered.node.topology().nodes.len(), 1, "the others are no nodes");
+        assert_eq!(keys(&machines.content(3).await), 40, "nothing that it had is lost");
+        // An old node does not disturb it, and a new one joins.
+        machines.start(2).await;
+        let new = machines.add(Tiers::Fast, join(&[3]));
+        machines.start(new).await;
+        let number = machines.number(new);
+        let (mut joined, mut tries) = (false, 0);
+        while !joined {
+            let topology = recovered.node.topology();
+            joined = topology.groups.iter().all(|group| group.voters.contains(&number));
+            assert_eq!(topology.nodes.iter().filter(|node| node.id == machines.number(2)).count(), 0);
+            tries += 1;
+            assert!(tries < 3000, "the new node does not vote: {topology:?}");
+            world.sleep(Duration::from_millis(10)).await;
+        }
+        // After another start it is a member like any.
+        machines.crash(3);
+        machines.set_begin(3, Begin::Member);
+        machines.start(3).await;
+        assert_eq!(keys(&machines.content(3).await), 40);
+    });
+    machines.end();
+}
+
+#[test]
 fn wrong_beginnings_are_refused() {
     let mut machines = Machines::of(7, 2, 2, Tiers::Fast);
     let world = machines.world.clone();

@@ -34,11 +34,13 @@ struct Named {
 pub(super) struct InCluster {
     cluster: Arc<Cluster>,
     named: Arc<Mutex<Named>>,
+    /// Number of changes of leadership before the call.
+    leader_changes: u64,
 }
 
 impl InCluster {
     pub(super) fn new(cluster: Arc<Cluster>) -> InCluster {
-        InCluster { cluster, named: Arc::default() }
+        InCluster { leader_changes: cluster.all_leader_changes(), cluster, named: Arc::default() }
     }
 
     /// Notes a key of the call. Fails unless this node leads its slot.
@@ -87,7 +89,9 @@ impl InCluster {
             let named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
             (named.groups, named.slot)
         };
-        let Err((group, why)) = self.cluster.confirm(groups).await else { return answer };
+        let Err((group, why)) = self.cluster.confirm(groups, self.leader_changes).await else {
+            return answer;
+        };
         if answer.is_ok() && effect == Effect::Possible {
             return Err(of_cluster(&ClusterError::Uncertain { why: why.to_string() }, None));
         }

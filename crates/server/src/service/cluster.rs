@@ -27,9 +27,12 @@ pub(crate) struct Cluster {
     changes: Arc<LeaderChanges>,
 }
 
-/// Number of changes of leadership of each group, as far as this node led it before or after.
+/// Number of changes of leadership of each group, as far as this node led it before or after, and of all groups.
 #[derive(Default)]
-struct LeaderChanges([AtomicU64; GROUPS]);
+struct LeaderChanges {
+    of_group: [AtomicU64; GROUPS],
+    of_all: AtomicU64,
+}
 
 /// A set of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -118,14 +121,28 @@ impl Cluster {
 
     /// Returns the number of changes of leadership of a key's group so far.
     pub(crate) fn leader_changes(&self, key: &[u8]) -> u64 {
-        self.changes.0[usize::from(self.group_of(key))].load(Ordering::Acquire)
+        self.changes.of_group[usize::from(self.group_of(key))].load(Ordering::Acquire)
     }
 
-    /// Confirms that values read from these groups before the call were current.
+    /// Returns the number of changes of leadership of all groups so far.
+    pub(crate) fn all_leader_changes(&self) -> u64 {
+        self.changes.of_all.load(Ordering::Acquire)
+    }
+
+    /// Confirms that values read from these groups before the call were current. `changes`: the number of changes of leadership
+    /// before the reads. After another one, this node may lead again, and have read before it knew of a leader in between.
     ///
     /// # Errors
-    /// A group that could not be confirmed, and the error of [`ClusterView::confirm`].
-    pub(crate) async fn confirm(&self, groups: GroupSet) -> Result<(), (u8, ClusterError)> {
+    /// A group that could not be confirmed, and the error of [`ClusterView::confirm`], or `NotReady` after a change.
+    pub(crate) async fn confirm(&self, groups: GroupSet, changes: u64) -> Result<(), (u8, ClusterError)> {
+        self.confirm_now(groups).await?;
+        match groups.iter().next().filter(|_| self.all_leader_changes() != changes) {
+            Some(group) => Err((group, ClusterError::NotReady { slot: self.groups.slots(group).start })),
+            None => Ok(()),
+        }
+    }
+
+    async fn confirm_now(&self, groups: GroupSet) -> Result<(), (u8, ClusterError)> {
         let without_lease = groups.iter().filter(|group| !self.view.has_lease(*group));
         let confirm = |group| {
             let confirmed = self.view.confirm(group);
@@ -158,9 +175,10 @@ impl LeaderWatch for Receivers {
     /// The changes of the group were or will be reported by another node. So all watches of its keys fire, clients forget
     /// all keys, and watches over gRPC end.
     fn leads(&self, group: u8, _: bool) {
-        if let Some(changes) = self.changes.0.get(usize::from(group)) {
+        if let Some(changes) = self.changes.of_group.get(usize::from(group)) {
             changes.fetch_add(1, Ordering::Release);
         }
+        self.changes.of_all.fetch_add(1, Ordering::Release);
         self.tracking.cleared();
         self.watchers.miss_all(&[SPREAD_KEYSPACE]);
     }

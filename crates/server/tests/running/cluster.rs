@@ -24,6 +24,8 @@ pub(crate) struct State {
     pub(crate) refused: BTreeMap<u8, ClusterError>,
     /// Groups without a lease.
     pub(crate) without_lease: Vec<u8>,
+    /// True if this node loses and regains a group before a lease is checked.
+    pub(crate) changes_leader: bool,
     /// Number of checks of leases after which all fail, if set.
     pub(crate) leases_left: Option<usize>,
     /// Groups whose confirmations fail, and why.
@@ -113,6 +115,10 @@ impl ClusterView for Directed {
     }
 
     fn has_lease(&self, group: u8) -> bool {
+        if std::mem::take(&mut self.state().changes_leader) {
+            self.change_leader(group, false);
+            self.change_leader(group, true);
+        }
         let mut state = self.state();
         let is_left = state.leases_left.is_none_or(|left| left > 0);
         state.leases_left = state.leases_left.map(|left| left.saturating_sub(1));

@@ -29,6 +29,8 @@ pub(super) struct Check<'s> {
     writes: bool,
     /// The beginning of the answers.
     mark: usize,
+    /// Number of changes of leadership before the commands run.
+    leader_changes: u64,
 }
 
 impl<'s> Check<'s> {
@@ -48,6 +50,7 @@ impl<'s> Check<'s> {
             slot: slots::key_of(verb, batch.command(batch.next), session).map(slot_of),
             writes: pause::writes(verb, session),
             mark: replies.mark(),
+            leader_changes: cluster.all_leader_changes(),
         }
     }
 
@@ -77,7 +80,7 @@ impl<'s> Check<'s> {
             let slot = self.slot(index, batch, session);
             slot.into_iter().for_each(|slot| groups.insert(self.cluster.group_of_slot(slot)));
         }
-        if let Err((group, why)) = self.cluster.confirm(groups).await {
+        if let Err((group, why)) = self.cluster.confirm(groups, self.leader_changes).await {
             self.replace(group, &why, batch, session, replies);
             let failed = replies.take_errors();
             service.counters.calls.failed(self.verb.counted_row, failed);

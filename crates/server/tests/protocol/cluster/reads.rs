@@ -29,6 +29,19 @@ async fn lease_or_else_a_majority_confirms_reads() {
     assert!((2..=4).contains(&count), "{count} confirmations");
 }
 
+/// It may have been read before this node knew of the leader in between.
+#[tokio::test]
+async fn value_that_was_read_before_this_node_led_again_is_no_answer() {
+    let (server, cluster) = start().await;
+    let mut client = server.client().await;
+    client.ask("SET b 1", "+OK\r\n").await;
+    cluster.state().changes_leader = true;
+    let again =
+        "-TRYAGAIN the node has just become the leader of slot 3300, and is not ready yet; try again\r\n";
+    client.ask("GET b", again).await;
+    client.ask("GET b", "$1\r\n1\r\n").await;
+}
+
 #[tokio::test]
 async fn unconfirmed_reads_are_errors_and_committed_writes_are_not() {
     let (server, cluster) = start().await;
