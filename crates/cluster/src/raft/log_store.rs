@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, RangeBounds};
+use std::time::Duration;
 
 use bytes::Bytes;
 use esker_engine::{Error, GroupLog};
@@ -25,6 +26,10 @@ const VOTE: u8 = 0;
 const COMMITTED: u8 = 1;
 /// Number of the state that holds the base: the floor, or the note that a snapshot is being installed.
 const BASE: u8 = 2;
+
+/// Attempts to append to a full log, and the pause between two.
+const FULL_TRIES: usize = 100;
+const FULL_PAUSE: Duration = Duration::from_millis(50);
 
 /// The log of one group. Clones share it.
 #[derive(Clone)]
@@ -128,7 +133,8 @@ impl GroupStore {
         bytes.iter().map(decode_entry).collect()
     }
 
-    /// Appends the longest row of entries with consecutive indexes at the front of `rows`.
+    /// Appends entries with consecutive indexes. While the log of all groups is full it waits a while, because others may purge
+    /// theirs; an error would stop the replica.
     async fn append_row(&self, entries: &[Entry]) -> io::Result<Option<esker_engine::LogWritten>> {
         let Some(first) = entries.first() else { return Ok(None) };
         let index = first.log_id.index;
@@ -137,7 +143,18 @@ impl GroupStore {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let bytes: Vec<_> = entries.iter().map(encode_entry).collect();
-        self.log.append(self.group, index, &bytes).await.map(Some).map_err(failed)
+        let mut done = 0;
+        for _ in 0..FULL_TRIES {
+            match self.log.append(self.group, index + done as u64, &bytes[done..]).await {
+                Err(Error::Full { .. }) => {
+                    // Some may have been appended.
+                    done = (self.log.range(self.group).end.max(index) - index) as usize;
+                    TypeConfig::sleep(FULL_PAUSE).await;
+                }
+                written => return written.map(Some).map_err(failed),
+            }
+        }
+        self.log.append(self.group, index + done as u64, &bytes[done..]).await.map(Some).map_err(failed)
     }
 }
 

@@ -12,7 +12,7 @@ use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 
 use crate::stores::{GROUP, NODES, Net, Put, Stores, number_of, numbered, put};
-use crate::support::Tiers;
+use crate::support::{SEGMENT_BYTES, Tiers};
 
 const WRITERS: u64 = 6;
 
@@ -281,6 +281,32 @@ fn snapshot_that_is_interrupted_is_sent_again() {
         });
         stores.end();
     }
+}
+
+/// Without any time or count that would purge it before, the log is purged when it is nearly full, so that no replica stops.
+#[test]
+fn log_of_a_busy_group_is_purged_before_it_is_full() {
+    let mut stores = Stores::new(5, Tiers::Both, 0);
+    stores.settings.floor_interval = Duration::from_secs(3600);
+    stores.settings.log_entries = u64::MAX;
+    let world = stores.world.clone();
+    world.run(async {
+        stores.found().await;
+        stores.settled().await;
+        stores.crash(3);
+        let (log_bytes, store) = (12 * SEGMENT_BYTES, stores.store(1));
+        // Random, so that it is not compressed.
+        let random: Vec<u8> = (0..112).flat_map(|_| world.random().to_le_bytes()).collect();
+        let value = |number| [numbered(number), random.clone()].concat();
+        let writes = 3 * log_bytes / 1000;
+        for number in 0..writes {
+            assert_eq!(put(&store, &format!("key{}", number % 40), &value(number)).await, Put::Done);
+        }
+        assert!(stores.group(1).status().purged > writes / 2, "{:?}", stores.group(1).status());
+        stores.start(3).await;
+        assert_eq!(stores.settled().await.len(), 40);
+    });
+    stores.end();
 }
 
 /// A node loses power while it receives a snapshot, and its next leader could continue its log where it ended.
