@@ -36,7 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-compare", &["esker-bench", "esker-command"]),
     ("esker-cli", &[
         "esker-device", "esker-log", "esker-engine", "esker-backup", "esker-inspect", "esker-rdb", "esker-server", "esker-bench", "esker-command",
-        "esker-nvme",
+        "esker-nvme", "esker-cluster",
     ]),
     ("esker-ssd", &["esker-command", "esker-engine", "esker-ssd-model", "esker-ssd-bench"]),
     ("esker-fuzz-entry", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
@@ -59,7 +59,16 @@ const KEPT: &[(&str, &str, &str)] = &[];
 
 /// Packages of which the shipped command has two versions, and why that cannot be changed here.
 const TWICE: &[(&str, &str)] = &[
+    (
+        "block-buffer",
+        "openraft's quorum-set has sha2 0.10 and argon2 has digest 0.11; the same for the next three",
+    ),
+    ("cpufeatures", "see block-buffer"),
+    ("crypto-common", "see block-buffer"),
+    ("digest", "see block-buffer"),
     ("getrandom", "ring has 0.2 and rand 0.9 has 0.3"),
+    ("itertools", "openraft has 0.15, others 0.14"),
+    ("rand", "openraft's runtime has 0.10, and rand_distr and others 0.9"),
     ("rand_core", "rand 0.9 has 0.9 and getrandom 0.4 has 0.10"),
     ("syn", "derive macros are between 2 and 3; none of it is in the command"),
 ];

@@ -6,15 +6,8 @@ use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
 use super::Group;
-use super::error::{GroupError, NotReady};
 use super::status::count;
-
-/// Readers that wait for the next round.
-#[derive(Default)]
-pub(super) struct Confirming {
-    waiting: Vec<oneshot::Sender<Result<(), GroupError>>>,
-    is_running: bool,
-}
+use crate::raft::error::{GroupError, NotReady};
 
 impl Group {
     /// Confirms with a majority that this node leads the group at a moment after the call. Calls that wait share a round.

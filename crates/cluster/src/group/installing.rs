@@ -8,26 +8,15 @@
 //! A transfer that stops in the middle is abandoned: the keyspace is emptied, and the member starts with nothing.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use esker_engine::StoredChange;
 
+use super::state::Incoming;
 use super::status::count;
 use super::{Group, Slot};
 use crate::peers::PeerResponse;
 use crate::raft::network::{RaftRequest, RaftResponse};
-
-/// A transfer that is being received, or was.
-pub(super) struct Incoming {
-    transfer: u64,
-    proof: Bytes,
-    /// Number of the next part; `None` after the last one.
-    next: Option<u32>,
-    /// True once the member runs on what was received.
-    is_installed: bool,
-    last_part: Duration,
-}
 
 /// A part of a snapshot.
 pub(super) struct Part {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, Either, select};
 
-use super::error::GroupError;
 use super::{Group, Instance};
+use crate::raft::error::GroupError;
 
 /// Number of election timeouts within which another node leads, if it can.
 const ELECTIONS: u32 = 6;

@@ -13,23 +13,7 @@ use parking_lot::Mutex;
 use super::entry::{Step, decode_entry};
 use super::parts::Apply;
 use super::status::Counters;
-
-/// An entry that is committed.
-pub(crate) struct Committed {
-    /// Its index in the log.
-    pub(crate) index: u64,
-    /// What was proposed.
-    pub(crate) bytes: Bytes,
-}
-
-/// Applies entries to a state. Replicas that applied the same entries are equal.
-pub(crate) trait Machine: Send + Sync + 'static {
-    /// Applies an entry. Returns the versions of its proposals, 8 bytes each.
-    fn apply(&self, entry: Committed) -> BoxFuture<'_, io::Result<Bytes>>;
-
-    /// Makes everything durable that was applied before the call.
-    fn flush(&self) -> BoxFuture<'_, io::Result<()>>;
-}
+use crate::raft::member::{Committed, Machine};
 
 impl Apply for Applier {
     fn apply(

@@ -11,7 +11,6 @@
 
 mod confirming;
 mod entry;
-mod error;
 mod installing;
 mod leading;
 mod machine;
@@ -21,6 +20,7 @@ mod queue;
 mod requests;
 mod sending;
 mod serving;
+mod state;
 mod status;
 mod upkeep;
 
@@ -37,21 +37,17 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::entry::{Step, decode_entry, encode_entry};
-pub use self::error::{GroupError, NotReady};
-pub(crate) use self::machine::{Committed, Machine};
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
-pub(crate) use self::queue::WriteEnd;
-pub(crate) use self::status::Brief;
-pub use self::status::{GroupCounters, GroupStatus, Role};
+pub use self::status::{GroupCounters, GroupStatus};
+pub use crate::raft::error::{GroupError, NotReady};
+pub use crate::raft::member::Role;
 
-use self::confirming::Confirming;
-use self::installing::Incoming;
 use self::machine::KeyspaceMachine;
 use self::queue::Queue;
 use self::sending::GroupTransport;
 use self::serving::Serving;
+use self::state::{Confirming, Incoming, Kept};
 use self::status::{Counters, count};
-use self::upkeep::Kept;
 use crate::raft::instance::{Instance, is_installing};
 use crate::raft::log_store::GroupStore;
 

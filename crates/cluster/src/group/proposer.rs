@@ -8,10 +8,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::entry::{Step, encode_entry};
-use super::error::{GroupError, NotReady};
-use super::queue::{Batch, WriteEnd};
+use super::queue::Batch;
 use super::status::count;
 use super::{Group, KeyspaceMachine};
+use crate::raft::error::{GroupError, NotReady};
+use crate::raft::member::WriteEnd;
 
 /// Time between two looks at a log that is full.
 const PAUSE: Duration = Duration::from_millis(10);

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 
 use super::entry::{Step, step_bytes};
-use super::error::{GroupError, NotReady};
+use crate::raft::error::{GroupError, NotReady};
+use crate::raft::member::WriteEnd;
 
 type Answer = Result<u64, GroupError>;
 
@@ -50,16 +51,6 @@ struct State {
     bytes: usize,
     is_paused: bool,
     is_stopped: bool,
-}
-
-/// The end of an entry.
-pub(crate) enum WriteEnd {
-    /// It was applied here. The versions of its proposals, 8 bytes each.
-    Applied(bytes::Bytes),
-    /// It is certainly not done.
-    Refused(NotReady),
-    /// It may be done now, later or never.
-    Uncertain(String),
 }
 
 /// Proposals of a group, in order.

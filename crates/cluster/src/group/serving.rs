@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use esker_seeded_bugs::{Bug, planted};
 
-use super::error::NotReady;
-use super::status::{Brief, Role};
+use crate::raft::error::NotReady;
+use crate::raft::member::{Brief, Role};
 
 /// The part of the followers' lease that the leader uses: clocks may differ in speed, and followers begin later.
 const USED: (u32, u32) = (4, 5);

@@ -1,24 +1,8 @@
 //! The state of a replica, for its node and for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-/// Role of a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It leads the group.
-    Leader,
-    /// It votes, and follows a leader.
-    Follower,
-    /// It asks for votes.
-    Candidate,
-    /// It receives the log and does not vote, or is no member.
-    Learner,
-    /// It receives the keyspace from the leader.
-    Installing,
-    /// It has stopped: with the reason in [`GroupStatus::stopped`].
-    Stopped,
-}
+pub use crate::raft::member::Role;
 
 /// State of a replica at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,20 +67,6 @@ pub struct GroupCounters {
     pub snapshots_received: u64,
     /// Bytes of keys and values sent in snapshots.
     pub snapshot_bytes: u64,
-}
-
-/// The short state of a replica.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Brief {
-    pub(crate) role: Role,
-    pub(crate) term: u64,
-    pub(crate) leader: Option<u64>,
-    /// True if it leads, and has applied every entry of earlier terms.
-    pub(crate) is_ready: bool,
-    /// True if it is the only voter.
-    pub(crate) is_alone: bool,
-    /// Time at which it sent the last request that a majority has answered, by the clock of the runtime.
-    pub(crate) acked: Option<Duration>,
 }
 
 macro_rules! counters {

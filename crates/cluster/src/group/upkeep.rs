@@ -1,62 +1,22 @@
 //! Advances the floor of a group and purges its log, answers proposals that take too long, and abandons snapshots that do not
 //! arrive.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select;
 
+use super::state::Kept;
 use super::status::count;
 use super::{Group, Instance, Slot};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Bytes of entries between two marks.
-const MARK_BYTES: u64 = 1 << 16;
 /// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
 /// there although followers lag, above the third they take no entries. Above eight the log may have no room for them.
 const FULL: [u64; 3] = [4, 6, 7];
 /// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
 const SHARE: u64 = 32;
-
-/// What a group keeps of its log.
-pub(super) struct Kept {
-    last_floor: Duration,
-    bytes_at_floor: u64,
-    /// Indexes, with the bytes of entries applied until then.
-    marks: VecDeque<(u64, u64)>,
-}
-
-impl Kept {
-    pub(super) fn new(now: Duration) -> Kept {
-        Kept { last_floor: now, bytes_at_floor: 0, marks: VecDeque::new() }
-    }
-
-    /// Notes how many bytes were applied up to an index. A member that has started anew counts from 0.
-    fn mark(&mut self, index: u64, bytes: u64) {
-        if self.marks.back().is_some_and(|(_, last)| *last > bytes) {
-            (self.bytes_at_floor, self.marks) = (0, VecDeque::new());
-        }
-        if self.marks.back().is_none_or(|(_, last)| bytes >= last + MARK_BYTES) {
-            self.marks.push_back((index, bytes));
-        }
-    }
-
-    /// Returns the last index above which there are at least `keep` bytes, or 0. Older marks are forgotten.
-    fn above(&mut self, bytes: u64, keep: u64) -> u64 {
-        let mut through = 0;
-        while let Some(&(index, at)) = self.marks.front().filter(|(_, at)| bytes - at > keep) {
-            through = index;
-            self.marks.pop_front();
-            if self.marks.is_empty() {
-                self.marks.push_back((index, at));
-                break;
-            }
-        }
-        through
-    }
-}
 
 impl Group {
     /// Looks after the replica until it is stopped.

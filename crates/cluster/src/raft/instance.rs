@@ -13,13 +13,14 @@ use openraft::type_config::async_runtime::watch::WatchReceiver;
 use openraft::{ChangeMembers, Raft, RaftMetrics, ServerState};
 
 use super::codec::{Base, decode_proof};
+use super::error::{GroupError, NotReady};
 use super::keyspace::{Applied, Keyspace};
 use super::log_store::GroupStore;
+use super::member::{Brief, Machine, Role, WriteEnd};
 use super::network::{Network, RaftRequest, RaftResponse, Transport};
 use super::replica::{ReplicaSettings, config, handle};
 use super::runtime::enter;
 use super::types::{Change, LeaderId, Reply, TypeConfig, Vote};
-use crate::group::{Brief, GroupError, Machine, NotReady, Role, WriteEnd};
 
 type Metrics = RaftMetrics<TypeConfig>;
 

@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 
 use super::codec::Base;
 use super::log_store::GroupStore;
+use super::member::{Committed, Machine};
 use super::types::{LeaderId, LogId, Outcome, StoredMembership, TypeConfig};
-use crate::group::{Committed, Machine};
 
 type Meta = SnapshotMeta<LeaderId, u64, ()>;
 type Shot = Snapshot<LeaderId, u64, (), Bytes>;

@@ -114,7 +114,7 @@ fn node_that_was_away_catches_up_by_a_snapshot() {
     world.run(async {
         machines.start_all().await;
         machines.crash(3);
-        put(&machines, &world, 0..400).await;
+        put(&machines, &world, 0..1500).await;
         world.sleep(Duration::from_secs(5)).await;
         machines.start(3).await;
         machines.wait("it is back", |group| group.applied == group.last_index).await;
@@ -123,7 +123,7 @@ fn node_that_was_away_catches_up_by_a_snapshot() {
         };
         assert!(machines.running(3).node.metrics().iter().any(received), "the log was purged meanwhile");
         machines.check_equal().await;
-        assert_eq!(keys(&machines.content(3).await), 400);
+        assert_eq!(keys(&machines.content(3).await), 1500);
     });
     machines.end();
 }

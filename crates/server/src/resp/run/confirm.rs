@@ -7,7 +7,8 @@
 use esker_cluster::slots::slot_of;
 use esker_engine::ClusterError;
 
-use super::{Batch, pause};
+use super::batch::Batch;
+use super::pause;
 use crate::resp::commands::slots;
 use crate::resp::session::Session;
 use crate::resp::verb::Verb;

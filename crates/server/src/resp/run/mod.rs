@@ -18,22 +18,24 @@ use esker_engine::{Entry, Error, Peek, Probe, Store, WriteOptions};
 use futures_util::future::join_all;
 
 use self::answer::{Mute, answer_alone};
+pub(super) use self::batch::Batch;
 use self::monitor::Shown;
-use super::commands::admit::{NotAdmitted, admit};
+use super::commands::admit::NotAdmitted;
 use super::commands::set::SetOptions;
 use super::commands::{connection, object, slots};
 use super::script;
 use super::session::view::{Held, Place, View};
-use super::session::{Answers, Session, slow};
+use super::session::{Session, slow};
 use super::verb::facts::{Fast, InMulti};
 use super::verb::{Run, Verb};
-use super::wire::commands::{Command, Commands};
+use super::wire::commands::Command;
 use super::wire::reply::Replies;
 use crate::base::moment::Moment;
 use crate::base::turn::{self, beside};
 use crate::service::{Service, sampling};
 
 mod answer;
+mod batch;
 mod confirm;
 mod monitor;
 mod pause;
@@ -47,67 +49,6 @@ const READ_WIDTH_MAX: usize = 256;
 
 /// Limit of the scripts of a group.
 const SCRIPTS_MAX: usize = 64;
-
-/// Commands that were read together, and the progress of running them.
-pub(super) struct Batch<'a> {
-    commands: &'a Commands,
-    data: Bytes,
-    /// The next command to run.
-    next: usize,
-    /// Keys of the next command that are already answered. Only a long MGET is ever interrupted.
-    answered: usize,
-    /// True if one of those keys was answered with an error.
-    failed: bool,
-    /// The index of the command that was admitted last, and its verb.
-    let_in: Option<(usize, &'static Verb)>,
-}
-
-impl<'a> Batch<'a> {
-    pub(super) fn new(commands: &'a Commands, data: Bytes) -> Batch<'a> {
-        Batch { commands, data, next: 0, answered: 0, failed: false, let_in: None }
-    }
-
-    pub(super) fn is_done(&self) -> bool {
-        self.next == self.commands.len()
-    }
-
-    /// Returns the number of commands that have run.
-    pub(super) fn position(&self) -> usize {
-        self.next
-    }
-
-    fn command(&self, index: usize) -> Command<'_> {
-        self.commands.get(index, &self.data)
-    }
-
-    /// Returns the descriptor of the next command, or its refusal.
-    fn admit_next(&self, session: &Session, service: &Service) -> Result<&'static Verb, NotAdmitted> {
-        match self.let_in {
-            // The rest of a command that is partly answered.
-            Some((index, verb)) if index == self.next && self.answered > 0 => Ok(verb),
-            _ => admit(self.command(self.next), session, service.cluster.as_deref()),
-        }
-    }
-
-    /// Returns the admitted commands from `next` on, with their descriptors, up to the first refused one. If the client
-    /// does not want all answers, only the first is returned.
-    fn admitted<'s>(
-        &'s self,
-        session: &Session,
-        service: &Service,
-    ) -> impl Iterator<Item = (Command<'s>, &'static Verb)> {
-        let alone =
-            session.answers != Answers::On || session.durability_next.is_some() || session.is_caching_given();
-        let end = if alone { self.next + 1 } else { self.commands.len() };
-        (self.next..end).map_while(|index| {
-            let command = self.command(index);
-            match self.let_in {
-                Some((known, verb)) if known == index => Some((command, verb)),
-                _ => admit(command, session, service.cluster.as_deref()).ok().map(|verb| (command, verb)),
-            }
-        })
-    }
-}
 
 /// Runs the next group of a batch that is not done. `began`: the end of the previous group. Returns the end of this
 /// group.

@@ -1,0 +1,68 @@
+//! What a replica keeps between the steps of its tasks.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::raft::error::GroupError;
+
+/// Bytes of entries between two marks.
+const MARK_BYTES: u64 = 1 << 16;
+
+/// Readers that wait for the next round.
+#[derive(Default)]
+pub(super) struct Confirming {
+    pub(super) waiting: Vec<oneshot::Sender<Result<(), GroupError>>>,
+    pub(super) is_running: bool,
+}
+
+/// A transfer that is being received, or was.
+pub(super) struct Incoming {
+    pub(super) transfer: u64,
+    pub(super) proof: Bytes,
+    /// Number of the next part; `None` after the last one.
+    pub(super) next: Option<u32>,
+    /// True once the member runs on what was received.
+    pub(super) is_installed: bool,
+    pub(super) last_part: Duration,
+}
+
+/// What a group keeps of its log.
+pub(super) struct Kept {
+    pub(super) last_floor: Duration,
+    pub(super) bytes_at_floor: u64,
+    /// Indexes, with the bytes of entries applied until then.
+    marks: VecDeque<(u64, u64)>,
+}
+
+impl Kept {
+    pub(super) fn new(now: Duration) -> Kept {
+        Kept { last_floor: now, bytes_at_floor: 0, marks: VecDeque::new() }
+    }
+
+    /// Notes how many bytes were applied up to an index. A member that has started anew counts from 0.
+    pub(super) fn mark(&mut self, index: u64, bytes: u64) {
+        if self.marks.back().is_some_and(|(_, last)| *last > bytes) {
+            (self.bytes_at_floor, self.marks) = (0, VecDeque::new());
+        }
+        if self.marks.back().is_none_or(|(_, last)| bytes >= last + MARK_BYTES) {
+            self.marks.push_back((index, bytes));
+        }
+    }
+
+    /// Returns the last index above which there are at least `keep` bytes, or 0. Older marks are forgotten.
+    pub(super) fn above(&mut self, bytes: u64, keep: u64) -> u64 {
+        let mut through = 0;
+        while let Some(&(index, at)) = self.marks.front().filter(|(_, at)| bytes - at > keep) {
+            through = index;
+            self.marks.pop_front();
+            if self.marks.is_empty() {
+                self.marks.push_back((index, at));
+                break;
+            }
+        }
+        through
+    }
+}
