@@ -15,8 +15,9 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// Bytes of entries between two marks.
 const MARK_BYTES: u64 = 1 << 16;
 /// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
-/// there although followers lag, above the third they take no entries. Above eight the log may have no room for them.
-const FULL: [u64; 3] = [4, 6, 7];
+/// there although followers lag, above the third they take no entries. Above eight the log may have no room for them: what
+/// is between is for entries on their way, up to 4 MiB a group.
+const FULL: [u64; 3] = [3, 4, 5];
 /// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
 const SHARE: u64 = 32;
 
