@@ -197,8 +197,10 @@ impl Service {
         let retries_bytes = limits.client_bytes_max / RETRIES_PART;
         let of_retries = budget.share(here, 0);
         let watchers = Arc::<Watchers>::default();
+        let retries = Retries::new(retries_bytes, of_retries);
         let cluster = config.cluster.clone();
-        let cluster = cluster.map(|view| Cluster::new(view, tracking.clone(), watchers.clone()));
+        let cluster =
+            cluster.map(|view| Cluster::new(view, tracking.clone(), watchers.clone(), retries.clone()));
         let service = Service {
             users,
             changes: Changes::new(
@@ -235,7 +237,7 @@ impl Service {
             key_scans: Arc::default(),
             scripts: Scripts::new(script_bytes),
             pool: Pool::new("background", JOBS_RUNNING_MAX, JOBS_WAITING_MAX),
-            retries: Retries::new(retries_bytes, of_retries),
+            retries,
             watchers,
             pauses: Pauses::default(),
             status: Sampler::default(),

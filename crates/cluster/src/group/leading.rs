@@ -5,11 +5,27 @@ use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, Either, select};
 
-use super::{Group, Instance};
+use super::{Group, Instance, Queue};
 use crate::raft::error::GroupError;
 
 /// Number of election timeouts within which another node leads, if it can.
 const ELECTIONS: u32 = 6;
+
+/// Proposals wait until it is dropped, also if a transfer is not waited for to its end.
+struct Paused<'g>(&'g Queue);
+
+impl<'g> Paused<'g> {
+    fn new(queue: &'g Queue) -> Paused<'g> {
+        queue.pause(true);
+        Paused(queue)
+    }
+}
+
+impl Drop for Paused<'_> {
+    fn drop(&mut self) {
+        self.0.pause(false);
+    }
+}
 
 impl Group {
     /// Adds a node that receives the log and does not vote. Returns once the change is committed.
@@ -51,7 +67,7 @@ impl Group {
         if !instance.observe().voters.contains(&node) {
             return Err(GroupError::Refused(format!("node {node} does not vote in group {}", self.number())));
         }
-        self.queue.pause(true);
+        let _paused = Paused::new(&self.queue);
         let caught_up = self.until(&instance, |instance| {
             let observed = instance.observe();
             let matched = observed.matched.iter().find(|(other, _)| *other == node);
@@ -59,7 +75,6 @@ impl Group {
             (has_all && !self.queue.has_entries_on_their_way()).then_some(())
         });
         if caught_up.await.is_none() {
-            self.queue.pause(false);
             return Err(GroupError::Refused(format!("node {node} does not catch up with the log")));
         }
         self.serving.give_up(term);
@@ -69,9 +84,7 @@ impl Group {
             (brief.leader.is_some_and(|leader| leader != self.parts.node) && brief.term >= term)
                 .then_some(brief.leader)
         });
-        let leader = elected.await;
-        self.queue.pause(false);
-        match leader {
+        match elected.await {
             Some(Some(leader)) if leader == node => Ok(()),
             Some(Some(leader)) => Err(GroupError::Refused(format!("node {leader} was elected instead"))),
             _ => Err(GroupError::Refused(format!("node {node} does not lead after several elections"))),

@@ -266,13 +266,13 @@ impl Group {
         self.push(term, Step::Changes(changes), held)
     }
 
-    /// Replicates the deletion of all keys.
+    /// Replicates the deletion of all keys. `held` is dropped when it is applied here, or void.
     ///
     /// # Errors
     /// As [`propose`](Self::propose).
-    pub fn clear(&self) -> BoxFuture<'static, Result<(), GroupError>> {
+    pub fn clear(&self, held: Box<dyn Send>) -> BoxFuture<'static, Result<(), GroupError>> {
         let pushed = match self.ready_term() {
-            Ok(term) => self.push(term, Step::Clear, Box::new(())),
+            Ok(term) => self.push(term, Step::Clear, held),
             Err(why) => Box::pin(std::future::ready(Err(GroupError::NotReady(why)))),
         };
         Box::pin(async move { pushed.await.map(drop) })

@@ -13,8 +13,9 @@ use super::{Group, Instance, Slot};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
-/// there although followers lag, above the third they take no entries. Above eight the log may have no room for them.
-const FULL: [u64; 3] = [4, 6, 7];
+/// there although followers lag, above the third they take no entries. Above eight the log may have no room for them: what
+/// is between is for entries on their way, up to 4 MiB a group.
+const FULL: [u64; 3] = [3, 4, 5];
 /// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
 const SHARE: u64 = 32;
 

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use esker_engine::{Applier, Error, GroupLog, Result, Store, StoredChange};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, Either, join_all, select};
 use parking_lot::Mutex;
 
-use super::core::Node;
+use super::core::{Node, PATIENCE};
 use super::error::NodeError;
 use super::identity::{Identity, Phase, count_start, seen_starts};
 use super::joining::{check_cluster, identify, join};
@@ -129,11 +129,15 @@ impl Node {
         self.identity.cluster
     }
 
-    /// Stops all replicas. The store stays open, and refuses writes.
+    /// Stops all replicas. The store stays open, and refuses writes. A replica whose entry waits for room in a full store is
+    /// waited for only a few seconds: applying it ends when the store is closed.
     pub async fn stop(&self) {
         self.has_stopped.store(true, Ordering::Relaxed);
-        for replica in self.replicas.values() {
-            replica.stop().await;
+        let stopped = join_all(self.replicas.values().map(|replica| replica.stop()));
+        if let Either::Right(_) = select(Box::pin(stopped), self.runtime().sleep(PATIENCE)).await {
+            tracing::warn!(
+                "a replica has not stopped within {PATIENCE:?}; its log is applied again at the next start"
+            );
         }
     }
 }

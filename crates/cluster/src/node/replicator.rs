@@ -64,9 +64,9 @@ impl Replicator for Joint {
         )
     }
 
-    fn clear(&self, group: u8) -> BoxFuture<'static, Result<()>> {
+    fn clear(&self, group: u8, held: Box<dyn Send>) -> BoxFuture<'static, Result<()>> {
         let (node, outcome) = match self.replica(group) {
-            Ok((node, replica)) => (node, replica.clear()),
+            Ok((node, replica)) => (node, replica.clear(held)),
             Err(error) => return Box::pin(std::future::ready(Err(error))),
         };
         Box::pin(

@@ -36,7 +36,9 @@ struct Shared {
     floor: Mutex<Position>,
     /// Bytes of entries applied since the start of this replica.
     applied_bytes: AtomicU64,
-    /// Held while entries are applied and while a floor is noted. True once the keyspace belongs to a snapshot.
+    /// Held while an entry is applied, which lasts while it waits for room.
+    applying: tokio::sync::Mutex<()>,
+    /// Held while a floor is noted. True once the keyspace belongs to a snapshot.
     closed: tokio::sync::Mutex<bool>,
 }
 
@@ -65,13 +67,14 @@ impl Keyspace {
         };
         let applied = Mutex::new(floor.clone());
         let (applied_bytes, closed) = (AtomicU64::new(0), tokio::sync::Mutex::new(false));
-        let floor = Mutex::new(floor);
-        Ok(Keyspace(Arc::new(Shared { machine, store, applied, floor, applied_bytes, closed })))
+        let (floor, applying) = (Mutex::new(floor), tokio::sync::Mutex::new(()));
+        Ok(Keyspace(Arc::new(Shared { machine, store, applied, floor, applied_bytes, applying, closed })))
     }
 
-    /// Ends applying, and waits for the entries being applied.
+    /// Ends applying and noting floors, and waits for the entry being applied.
     pub(super) async fn close(&self) {
         *self.0.closed.lock().await = true;
+        drop(self.0.applying.lock().await);
     }
 
     pub(super) fn figures(&self) -> Applied {
@@ -115,8 +118,10 @@ impl Keyspace {
                 self.0.machine.apply(Committed { index: id.index, bytes: change.0 }).await?
             }
             EntryPayload::Membership(membership) => {
-                self.0.applied.lock().membership = StoredMembership::new(Some(id), membership);
-                Bytes::new()
+                let membership = StoredMembership::new(Some(id), membership);
+                // At once, because a floor has the membership of its position.
+                *self.0.applied.lock() = Position { id: Some(id), membership };
+                return Ok(Outcome(Bytes::new()));
             }
         };
         self.0.applied.lock().id = Some(id);
@@ -152,12 +157,12 @@ impl RaftStateMachine<TypeConfig> for Keyspace {
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
-            let closed = self.0.closed.lock().await;
-            if *closed {
+            let applying = self.0.applying.lock().await;
+            if *self.0.closed.lock().await {
                 return Err(io::Error::other("the keyspace belongs to a snapshot that is being installed"));
             }
             let outcome = self.apply_one(entry.log_id, entry.payload).await?;
-            drop(closed);
+            drop(applying);
             if let Some(responder) = responder {
                 responder.send(outcome);
             }

@@ -555,7 +555,7 @@ fn group_is_cleared_on_all_nodes_and_readers_share_confirmations() {
         }
         assert_eq!(stores.settled().await.len(), 20);
         let group = stores.group(1);
-        group.clear().await.expect("the group is cleared");
+        group.clear(Box::new(())).await.expect("the group is cleared");
         assert_eq!(put(&stores.store(1), "after", &numbered(1)).await, Put::Done);
         assert_eq!(stores.settled().await.len(), 1);
         let before = group.status().counters.confirmations;

@@ -131,8 +131,8 @@ impl Replicator for Member {
         Box::pin(async move { proposed.await.map_err(cluster_error) })
     }
 
-    fn clear(&self, _: u8) -> BoxFuture<'static, Result<()>> {
-        let cleared = self.group().clear();
+    fn clear(&self, _: u8, held: Box<dyn Send>) -> BoxFuture<'static, Result<()>> {
+        let cleared = self.group().clear(held);
         Box::pin(async move { cleared.await.map_err(cluster_error) })
     }
 }

@@ -62,9 +62,9 @@ pub trait Replicator: Send + Sync + 'static {
     /// [`Error::Cluster`](crate::Error::Cluster): certainly not done, unless it is `Uncertain`.
     fn propose(&self, proposal: Proposal) -> BoxFuture<'static, Result<u64>>;
 
-    /// Replicates the deletion of all keys of a group.
+    /// Replicates the deletion of all keys of a group. `held`: reservation of these keys, dropped as that of a proposal.
     ///
     /// # Errors
     /// As [`propose`](Self::propose).
-    fn clear(&self, group: u8) -> BoxFuture<'static, Result<()>>;
+    fn clear(&self, group: u8, held: Box<dyn Send>) -> BoxFuture<'static, Result<()>>;
 }

@@ -30,7 +30,7 @@ pub(super) enum Committed {
 /// A proposal on its way.
 enum Waiting {
     Changes(Proposal, oneshot::Sender<Result<u64>>),
-    Clear(u8, oneshot::Sender<Result<u64>>),
+    Clear(u8, oneshot::Sender<Result<u64>>, Box<dyn Send>),
 }
 
 /// A cluster of one node. Keys belong to groups by their first byte.
@@ -101,9 +101,10 @@ impl Fake {
                     let answered = self.commit(proposal).await;
                     let _ = answer.send(answered);
                 }
-                Waiting::Clear(group, answer) => {
+                Waiting::Clear(group, answer, held) => {
                     self.state.lock().log.push(Committed::Clear(group));
                     let cleared = self.applier.get().expect("it is set").clear(group).await;
+                    drop(held);
                     let _ = answer.send(cleared.map(|()| 0));
                 }
             }
@@ -143,8 +144,8 @@ impl Replicator for Fake {
         Box::pin(async move { answered.await.unwrap_or_else(|_| Err(no_leader())) })
     }
 
-    fn clear(&self, group: u8) -> BoxFuture<'static, Result<()>> {
-        let answered = self.add(|answer| Waiting::Clear(group, answer));
+    fn clear(&self, group: u8, held: Box<dyn Send>) -> BoxFuture<'static, Result<()>> {
+        let answered = self.add(|answer| Waiting::Clear(group, answer, held));
         Box::pin(async move { answered.await.unwrap_or_else(|_| Err(no_leader())).map(drop) })
     }
 }

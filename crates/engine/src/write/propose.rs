@@ -162,14 +162,16 @@ impl Writer {
             )));
         }
         // A write that was evaluated before a clear must not follow it in the log. This waits until such writes are applied.
-        let _all = self.lane.reserve_all().await?;
+        // The clears hold it, because one that is answered as uncertain may be applied later.
+        let all = Arc::new(self.lane.reserve_all().await?);
         let (mut refused, mut cleared) = (None, Vec::new());
         for group in data_groups().map(|keyspace| keyspace.number()) {
             match replicator.term(group) {
-                Ok(_) => cleared.push(replicator.clear(group)),
+                Ok(_) => cleared.push(replicator.clear(group, Box::new(all.clone()))),
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
+        drop(all);
         match refused {
             Some(error) if cleared.is_empty() => Err(error),
             _ => join_all(cleared).await.into_iter().collect(),

@@ -5,12 +5,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use esker_cluster::slots::{Groups, slot_of};
 use esker_cluster::view::{ClusterView, LeaderWatch};
 use esker_engine::ClusterError;
 use futures_util::future::try_join_all;
 
+use super::retries::Retries;
 use super::tracking::Tracking;
 use super::watchers::Watchers;
 
@@ -64,9 +66,10 @@ impl Cluster {
         view: Arc<dyn ClusterView>,
         tracking: Arc<Tracking>,
         watchers: Arc<Watchers>,
+        retries: Arc<Retries>,
     ) -> Arc<Cluster> {
         let changes = Arc::<LeaderChanges>::default();
-        view.watch_leaders(Arc::new(Receivers { changes: changes.clone(), tracking, watchers }));
+        view.watch_leaders(Arc::new(Receivers { changes: changes.clone(), tracking, watchers, retries }));
         Arc::new(Cluster { groups: view.groups(), view, changes })
     }
 
@@ -169,12 +172,16 @@ struct Receivers {
     changes: Arc<LeaderChanges>,
     tracking: Arc<Tracking>,
     watchers: Arc<Watchers>,
+    retries: Arc<Retries>,
 }
 
 impl LeaderWatch for Receivers {
     /// The changes of the group were or will be reported by another node. So all watches of its keys fire, clients forget
-    /// all keys, and watches over gRPC end.
-    fn leads(&self, group: u8, _: bool) {
+    /// all keys, and watches over gRPC end. Requests with an id may have been executed there, too.
+    fn leads(&self, group: u8, leads: bool) {
+        if leads {
+            self.retries.others_may_have_answered(Instant::now());
+        }
         if let Some(changes) = self.changes.of_group.get(usize::from(group)) {
             changes.fetch_add(1, Ordering::Release);
         }

@@ -5,8 +5,8 @@
 //! - While a request runs, its retries wait for it. After its end, its answer is kept for [`KEEP`].
 //! - Answers are kept in a part of the memory for clients. If it is used up, the oldest answer of the user with the most is
 //!   dropped.
-//! - A retry with an unknown id may repeat a request that was executed and forgotten: before the start, or because an answer of
-//!   this user was dropped early. Such retries are refused until all retries of forgotten requests would come too late in any
+//! - A retry with an unknown id may repeat a request that was executed and forgotten: before the start, because an answer of
+//!   this user was dropped early, or by the node of a cluster that led its keys before this one. Such retries are refused until all retries of forgotten requests would come too late in any
 //!   case.
 
 use std::collections::{BTreeMap, HashMap};
@@ -69,6 +69,8 @@ struct RetryTable {
     bytes: usize,
     /// `None` if there was no room for it at the start.
     share: Option<Share>,
+    /// Requests that ended up to this time may have been forgotten, or answered by another node.
+    unknown_until: Instant,
     /// Last assigned position.
     place: u64,
     swept: Instant,
@@ -109,12 +111,24 @@ pub(crate) struct Ticket {
 impl Retries {
     pub(crate) fn new(bytes_max: usize, share: Option<Share>) -> Arc<Retries> {
         let started = Instant::now();
-        let state = RetryTable { users: HashMap::new(), bytes: 0, share, place: 0, swept: started };
+        let state = RetryTable {
+            users: HashMap::new(),
+            bytes: 0,
+            share,
+            unknown_until: started,
+            place: 0,
+            swept: started,
+        };
         Arc::new(Retries { state: Mutex::new(state), bytes_max, started })
     }
 
     fn lock(&self) -> MutexGuard<'_, RetryTable> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that another node may have executed requests until now, whose answers are not here.
+    pub(crate) fn others_may_have_answered(&self, now: Instant) {
+        self.lock().unknown_until = now;
     }
 
     /// Begins a request of a user. `is_retry`: the client has sent it before.
@@ -136,7 +150,8 @@ impl Retries {
             Some(Request { kept: Kept::Answered(answer), .. }) => return Begun::Answered(answer.clone()),
             Some(Request { kept: Kept::NothingDone, .. }) => state.remove(user, id),
             None => {
-                let unknown_until = of_user.map_or(self.started, |of_user| of_user.unknown_until);
+                let of_user = of_user.map_or(self.started, |of_user| of_user.unknown_until);
+                let unknown_until = of_user.max(state.unknown_until);
                 if is_retry && now < unknown_until + KEEP {
                     return Begun::Forgotten;
                 }
@@ -155,11 +170,14 @@ impl Retries {
 }
 
 impl Ticket {
-    /// Ends the request. Errors that do not depend on the state of the store had no effect, and may be retried.
+    /// Ends the request. Errors that do not depend on the state of the store had no effect, and may be retried. One that leaves
+    /// the outcome open (`Aborted`) is kept: another execution could do the request twice.
     pub(crate) fn end(mut self, answer: &Answer, now: Instant) {
         let kept = match answer {
             Ok(message) => Kept::Answered(Ok(message.clone())),
-            Err(status) if matches!(status.code(), Code::FailedPrecondition | Code::OutOfRange) => {
+            Err(status)
+                if matches!(status.code(), Code::FailedPrecondition | Code::OutOfRange | Code::Aborted) =>
+            {
                 Kept::Answered(Err(status.clone()))
             }
             Err(_) => Kept::NothingDone,

@@ -132,11 +132,11 @@ impl GroupLog {
         self.change(LogKey::Purge { group, through: u64::MAX }, &[]).await
     }
 
-    /// Returns the bytes of current records of all groups, and the bytes of the log's slots. Records that are current in
-    /// old segments are copied forward while they take at most half.
+    /// Returns the bytes of current records of all groups, and the bytes of the slots that records can take: all but two, for
+    /// the next segment and for copies. Records that are current in old segments are copied forward while they take at most
+    /// half of that. Above half, an append may find the log full.
     pub fn usage(&self) -> (u64, u64) {
-        let slots = u64::from(self.lane.slots) * u64::from(self.lane.shape.segment_bytes);
-        (self.lane.state.lock().contents.live_bytes(), slots)
+        (self.lane.state.lock().contents.live_bytes(), self.lane.usable_bytes())
     }
 
     async fn change(&self, key: LogKey, value: &[u8]) -> Result<Written> {

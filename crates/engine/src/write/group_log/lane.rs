@@ -277,6 +277,11 @@ impl LogLane {
         state.slots_in_use() + more >= self.slots as usize && !planted(Bug::LogTakesLastSlot)
     }
 
+    /// Returns the bytes of the slots without the two that are kept for the next segment and for copies.
+    pub(super) fn usable_bytes(&self) -> u64 {
+        u64::from(self.slots.saturating_sub(2)) * u64::from(self.shape.segment_bytes)
+    }
+
     /// Returns true if another segment may be opened ahead.
     pub(super) fn wants_spare(&self, state: &LogState) -> bool {
         state.spare.is_none() && state.slots_in_use() < self.slots_for_relief as usize

@@ -118,7 +118,7 @@ async fn copy_oldest(lane: &LogLane) -> Result<bool> {
     let records = {
         let state = lane.state.lock();
         let in_use = state.slots_in_use() + usize::from(state.spare.is_some());
-        let half_bytes = u64::from(lane.slots - 2) * u64::from(lane.shape.segment_bytes) / 2;
+        let half_bytes = lane.usable_bytes() / 2;
         let runs_out = in_use >= lane.slots as usize && state.contents.live_bytes() <= half_bytes;
         if runs_out { state.contents.oldest_records() } else { Vec::new() }
     };

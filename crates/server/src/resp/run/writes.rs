@@ -104,7 +104,7 @@ const USUAL_SETS: usize = 32;
 const UPDATE_BYTES_MAX: usize = 1 << 20;
 
 /// Commands whose writes depend on stored entries. If the store refuses the batch of several commands, they run one
-/// by one, so that only the commands at fault fail.
+/// by one, so that only the commands at fault fail. If it may have been written nevertheless, none runs again.
 pub(super) async fn updates(
     first: &'static Verb,
     batch: &mut Batch<'_>,
@@ -155,6 +155,13 @@ pub(super) async fn updates(
     if let Err(error) = updated {
         if let [one] = *group {
             session.is_settled = !refuse(&[one], &keys, (error, options), session, service, replies).await;
+        } else if matches!(error.kind(), ErrorKind::Uncertain) {
+            // They may have written: a second run could do that twice.
+            for (_, verb) in &group {
+                replies.store_error(&error);
+                let errors = replies.take_errors();
+                service.counters.calls.failed(verb.counted_row, errors);
+            }
         } else {
             for one in group {
                 let (command, verb) = one;

@@ -13,7 +13,7 @@
 
 use std::sync::atomic::Ordering;
 
-use esker_engine::{Batch, Entry, Error, WriteOptions};
+use esker_engine::{Batch, Entry, Error, ErrorKind, WriteOptions};
 
 use super::lookup::{UNKNOWN, Unknown, by_body, by_digest, digest_of};
 use super::run::{Again, CLOSED, Call, Turn, long_bytes, run};
@@ -169,6 +169,11 @@ pub(in crate::resp) async fn eval(
         match update(&row.calls, &row.keys, options, turn, session, service, replies).await {
             Ok(Ok(ran)) => return ran,
             Ok(Err(_)) => {}
+            // They may have written: a second run could do that twice.
+            Err(error) if matches!(error.kind(), ErrorKind::Uncertain) => {
+                row.calls.iter().for_each(|_| replies.store_error(&error));
+                return row.calls.len();
+            }
             // After an error the scripts run one by one, so that only those at fault fail.
             Err(_) => {
                 for call in &row.calls {

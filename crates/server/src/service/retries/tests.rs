@@ -52,7 +52,7 @@ fn an_answer_is_given_again_until_it_is_old() {
 #[test]
 fn what_failed_is_kept_if_it_says_what_the_store_had() {
     let (retries, now) = (retries(1 << 20), Instant::now());
-    for (n, code) in [(1, Code::FailedPrecondition), (2, Code::OutOfRange)] {
+    for (n, code) in [(1, Code::FailedPrecondition), (2, Code::OutOfRange), (4, Code::Aborted)] {
         run(&retries, "ann", n, &Err(Status::new(code, "it is so")), now);
         let again = retries.begin("ann", &id(n), ONE, true, now);
         assert!(matches!(again, Begun::Answered(Err(status)) if status.code() == code));
@@ -66,7 +66,7 @@ fn what_failed_is_kept_if_it_says_what_the_store_had() {
         panic!("it did nothing")
     };
     let state = retries.lock();
-    assert_eq!((state.users["ann"].ended.len(), state.users["ann"].requests.len()), (2, 3));
+    assert_eq!((state.users["ann"].ended.len(), state.users["ann"].requests.len()), (3, 4));
 }
 
 #[test]
@@ -94,6 +94,17 @@ fn a_retry_of_what_may_have_been_forgotten_is_refused() {
     // That request began and never ended, so its outcome is unknown.
     assert!(matches!(begin(1, true, Instant::now()), Begun::Forgotten));
     assert!(matches!(begin(1, false, Instant::now()), Begun::First(_)), "who does not say so tries anew");
+}
+
+#[test]
+fn a_retry_of_what_another_node_may_have_done_is_refused() {
+    let retries = retries(1 << 20);
+    let leads_from = retries.started + 2 * KEEP;
+    let begin = |at| retries.begin("ann", &id(1), ONE, true, at);
+    assert!(matches!(begin(leads_from), Begun::First(_)), "this node has all answers");
+    retries.others_may_have_answered(leads_from);
+    assert!(matches!(begin(leads_from + KEEP / 2), Begun::Forgotten));
+    assert!(matches!(begin(leads_from + KEEP), Begun::First(_)), "it would be too late");
 }
 
 #[test]
