@@ -249,7 +249,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(FarCopiesLeft, "store", "far_copies::forced_formatting_invalidates_far_copies_of_the_former_store"),
     row(LogNotDurable, "cluster", "log_lane::power_cut_leaves_a_prefix_with_everything_durable"),
     row(LogFreedEarly, "cluster", "log_lane::power_cut_before_every_flush_loses_nothing_durable"),
-    row(LogStuckAfterCrash, "cluster", "log_lane::log_goes_on_after_crashes_that_leave_it_no_slot"),
+    row(LogStuckAfterCrash, "cluster", "nodes::three_nodes_replicate_a_thousand_entries_through_crashes"),
     row(LogTakesLastSlot, "cluster", "log_lane::slots_are_freed_beside_an_idle_group_and_refused_only_when_all_are_needed"),
     row(LogGapIgnored, "cluster", "refused::log_with_lost_records_is_refused"),
     row(LogMemberOpenedAlone, "cluster", "refused::member_of_a_cluster_is_not_opened_alone"),

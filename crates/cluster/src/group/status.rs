@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use crate::raft::member::Role;
+use crate::raft::member::Role;
 
 /// State of a replica at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

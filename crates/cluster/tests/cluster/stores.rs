@@ -122,7 +122,9 @@ impl Replicator for Member {
 
     fn term(&self, _: u8) -> Result<u64> {
         // The store asks from its opening on.
-        let Some(group) = self.0.get() else { return Err(Error::Cluster(ClusterError::NotReady { slot: 0 })) };
+        let Some(group) = self.0.get() else {
+            return Err(Error::Cluster(ClusterError::NotReady { slot: 0 }));
+        };
         group.ready_term().map_err(|why| cluster_error(GroupError::NotReady(why)))
     }
 

@@ -118,7 +118,8 @@ pub(crate) struct Reservation {
     /// Term of the group that the keys belong to when they were granted, in a replicated store.
     pub(crate) term: Option<u64>,
     /// Newest record read under it that is not published yet, and must be durable before the records written under it.
-    pub(crate) after: Option<Unpublished>,
+    /// Boxed: it is rare, and every future of a put has room for it.
+    pub(crate) after: Option<Box<Unpublished>>,
     /// Keys that the batch under it creates and deletes. Their watches are notified when the batch is published, while the keys
     /// are still reserved.
     #[expect(clippy::box_collection, reason = "it is rare, and every future of a put has room for it")]

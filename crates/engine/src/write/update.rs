@@ -164,7 +164,7 @@ impl Writer {
         if reservation.ends_early && is_one_point {
             // Records before the newest are published before it.
             let newest = (0..unpublished.len()).max_by_key(|&at| unpublished[at].sequence);
-            reservation.after = newest.map(|at| unpublished.swap_remove(at));
+            reservation.after = newest.map(|at| Box::new(unpublished.swap_remove(at)));
         } else {
             publish(&mut unpublished).await?;
         }

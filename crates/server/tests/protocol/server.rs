@@ -108,7 +108,7 @@ async fn command_describes_every_verb() {
     client.ask("COMMAND INFO waitaof", "*1\r\n*10\r\n$7\r\nwaitaof\r\n:4\r\n*1\r\n+noscript\r\n").await;
     drop(client);
     let mut client = server.client().await;
-    client.ask("COMMAND", "*107\r\n*10\r\n$6\r\nappend\r\n").await;
+    client.ask("COMMAND", "*110\r\n*10\r\n$6\r\nappend\r\n").await;
 }
 
 #[tokio::test]
