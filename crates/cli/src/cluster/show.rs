@@ -22,6 +22,11 @@ pub(super) fn problems(state: &State) -> Vec<String> {
     for node in state.nodes.iter().filter(|node| !node.reachable) {
         problems.push(format!("node {} at {} does not answer", node.id, node.peers));
     }
+    for group in state.stopped() {
+        problems.push(format!(
+            "the replica of group {group} on the asked node has stopped: its log says why; restart the node"
+        ));
+    }
     for group in &state.groups {
         let number = name(group);
         if group.leader.is_none() {

@@ -35,12 +35,22 @@ pub(super) struct Matched {
     pub(super) index: u64,
 }
 
+/// A figure of the asked node.
+#[derive(Debug, Deserialize)]
+pub(super) struct Metric {
+    pub(super) name: String,
+    pub(super) group: Option<u8>,
+    pub(super) value: f64,
+}
+
 /// Nodes and groups, as one node sees them.
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
     pub(super) me: String,
     pub(super) nodes: Vec<Node>,
     pub(super) groups: Vec<Group>,
+    #[serde(default)]
+    metrics: Vec<Metric>,
     #[serde(skip)]
     sent: Value,
 }
@@ -57,6 +67,12 @@ impl State {
         let mut shown = self.sent.clone();
         shown["is_replicated"] = is_replicated.into();
         format!("{shown:#}\n")
+    }
+
+    /// Returns the groups whose replicas on the asked node have stopped.
+    pub(super) fn stopped(&self) -> impl Iterator<Item = u8> {
+        let stopped = self.metrics.iter().filter(|metric| metric.name == "stopped" && metric.value > 0.0);
+        stopped.filter_map(|metric| metric.group)
     }
 
     /// Returns the RESP address of a node, or its id if it is not known.

@@ -10,8 +10,10 @@ use crate::secret;
 const LOG_PART: u64 = 8;
 /// Least memory of a node in bytes: each group has an index of its own.
 const MEMORY_BYTES: u64 = 256 << 20;
-/// Bounds of the log's length in segments.
-const LOG_SEGMENTS: [u64; 2] = [8, 64];
+/// Bounds of the log's length in segments. A group may append 4 MiB at a time.
+const LOG_SEGMENTS: [u64; 2] = [16, 64];
+/// Divisor: the largest part that the engine allows.
+const LOG_PART_MOST: u64 = 4;
 
 /// How a node comes to its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +195,8 @@ impl Settings {
         let tier_bytes = self.bytes(first).unwrap_or(TIER_BYTES);
         let segment_bytes = self.bytes("segment-size").unwrap_or(SEGMENT_BYTES);
         let [least, most] = LOG_SEGMENTS;
-        (tier_bytes / LOG_PART / segment_bytes).clamp(least, most) as u32
+        let segments = (tier_bytes / LOG_PART / segment_bytes).clamp(least, most);
+        segments.min(tier_bytes / LOG_PART_MOST / segment_bytes) as u32
     }
 }
 

@@ -31,6 +31,11 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     let table = MetaTable::read(&store.database(META_GROUP)?).await?;
     let known = identity.nodes.iter().map(|record| (record.node, record.clone()));
     let mut nodes: BTreeMap<u64, PeerRecord> = known.chain(table.nodes).collect();
+    let own = nodes.remove(&identity.node);
+    if nodes.is_empty() {
+        tracing::warn!("this node is the only one of its cluster already: there is nothing to recover");
+        return Ok(());
+    }
     for group in groups.numbers().chain([META_GROUP]) {
         if !GroupStore::new(log.clone(), group).has_content() {
             let why = "this node has nothing of it: recover another node, which has".to_owned();
@@ -40,7 +45,7 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     // 1.
     identity.cluster = settings.runtime.random().max(1);
     identity.is_founder = true;
-    identity.nodes = nodes.remove(&identity.node).into_iter().collect();
+    identity.nodes = own.into_iter().collect();
     identity.write(log).await?;
     // 2.
     let replicas = settings.replicas;
