@@ -32,6 +32,10 @@ pub(crate) struct State {
     pub(crate) unconfirmed: BTreeMap<u8, ClusterError>,
     /// Confirmations so far.
     pub(crate) confirmations: Vec<u8>,
+    /// Groups without a known leader.
+    pub(crate) without_leader: Vec<u8>,
+    /// Groups that this node receives, so that it knows nothing of them.
+    pub(crate) installing: Vec<u8>,
     /// Transfers and removals that were asked for.
     pub(crate) asked: Vec<String>,
     watches: Vec<Arc<dyn LeaderWatch>>,
@@ -62,14 +66,16 @@ impl Directed {
     }
 
     fn group(&self, number: u8) -> GroupInfo {
-        let is_here = !self.state().refused.contains_key(&number);
+        let is_installing = self.state().installing.contains(&number);
+        let is_led = !is_installing && !self.state().without_leader.contains(&number);
+        let is_here = is_led && !self.state().refused.contains_key(&number);
         let slots = self.groups().slots(number);
         GroupInfo {
             number,
             slots,
-            leader: Some(if is_here { ME } else { OTHER }),
+            leader: is_led.then_some(if is_here { ME } else { OTHER }),
             term: u64::from(number),
-            voters: vec![ME, OTHER],
+            voters: if is_installing { Vec::new() } else { vec![ME, OTHER] },
             learners: vec![0xc3],
             last_index: 100,
             applied: 90,
