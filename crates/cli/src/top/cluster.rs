@@ -7,14 +7,20 @@ use ratatui::text::{Line, Span};
 use super::text::count;
 
 /// Maximum height of the block in lines.
-const LINES_MAX: usize = 6;
+const LINES_MAX: usize = 8;
 
 const BAD: Style = Style::new().fg(Color::Red);
 
-/// Returns the number of nodes and the largest lag.
-pub(super) fn summary(cluster: &ClusterStatus) -> String {
+/// Returns the number of nodes, the number of unreachable ones if there are any, and the largest lag.
+pub(super) fn summary(cluster: &ClusterStatus) -> Vec<String> {
     let lag = cluster.groups.iter().map(|group| group.lag).max().unwrap_or(0);
-    format!("{} nodes, largest lag {} entries", cluster.nodes.len(), count(lag as f64))
+    let unreachable = cluster.nodes.iter().filter(|node| !node.is_reachable).count();
+    let mut facts = vec![format!("{} nodes", cluster.nodes.len())];
+    if unreachable > 0 {
+        facts.push(format!("{unreachable} unreachable"));
+    }
+    facts.push(format!("largest lag {} entries", count(lag as f64)));
+    facts
 }
 
 /// Returns what a node does: `leads 4, this node`.
@@ -24,7 +30,7 @@ pub(super) fn role(cluster: &ClusterStatus, node: &ClusterNode) -> String {
     format!("leads {}{me}{unreachable}", node.leads)
 }
 
-/// Returns the block of the screen: problems, the summary, and the nodes, at most 6 lines.
+/// Returns the block of the screen: problems, the summary, and the nodes, at most 8 lines.
 pub(super) fn lines(cluster: &ClusterStatus, columns: usize) -> Vec<Line<'static>> {
     let words = |problem: &String| {
         let words = problem.split(' ').map(|word| Span::styled(word.to_owned(), BAD));
@@ -35,7 +41,7 @@ pub(super) fn lines(cluster: &ClusterStatus, columns: usize) -> Vec<Line<'static
         let style = if node.is_reachable { Style::new() } else { BAD };
         Span::styled(format!("{} {}", node.resp, role(cluster, node)), style)
     });
-    lines.extend(packed([Span::raw(summary(cluster))].into_iter().chain(nodes), 2, columns));
+    lines.extend(packed(summary(cluster).into_iter().map(Span::raw).chain(nodes), 2, columns));
     lines.truncate(LINES_MAX);
     lines
 }

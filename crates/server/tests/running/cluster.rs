@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) unconfirmed: BTreeMap<u8, ClusterError>,
     /// Confirmations so far.
     pub(crate) confirmations: Vec<u8>,
+    /// True if the other node does not answer.
+    pub(crate) is_alone: bool,
     /// Groups without a known leader.
     pub(crate) without_leader: Vec<u8>,
     /// Groups that this node receives, so that it knows nothing of them.
@@ -91,13 +93,14 @@ impl ClusterView for Directed {
     }
 
     fn topology(&self) -> Arc<Topology> {
+        let is_alone = self.state().is_alone;
         let node = |id, resp: &str, peers: &str, grpc: Option<&str>| NodeInfo {
             id,
             resp: resp.to_owned(),
             peers: peers.to_owned(),
             grpc: grpc.map(str::to_owned),
             zone: String::new(),
-            is_reachable: id != 0xc3,
+            is_reachable: id != 0xc3 && (id == ME || !is_alone),
         };
         let nodes = vec![
             node(ME, "10.0.0.1:7001", "10.0.0.1:8001", None),

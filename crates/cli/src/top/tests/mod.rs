@@ -30,7 +30,7 @@ const CLUSTER: &str = r#"{
   {"group": 2, "leader": null, "voters": 3, "lag": 7},
   {"group": 15, "leader": "b2", "voters": 3, "lag": 0}
  ],
- "problems": ["no known leader, not served: group 2", "fewer than 3 copies: group 1 (2)"]
+ "problems": ["no leader with a majority is reachable: group 2", "fewer than 3 copies: group 1 (2)"]
 }"#;
 
 fn status() -> Status {
@@ -94,11 +94,11 @@ fn sample_has_the_cluster_of_a_member_only() {
     of.cluster = serde_json::from_str(CLUSTER).unwrap();
     let sample = text::sample(&of);
     let (_, cluster) = sample.split_once("\ncluster ").unwrap();
-    let expected = "                     3 nodes, largest lag 12.3 k entries\n  \
+    let expected = "                     3 nodes, 1 unreachable, largest lag 12.3 k entries\n  \
         10.0.0.1:6379              leads 6, this node\n  \
         10.0.0.2:6379              leads 5\n  \
         10.0.0.3:6379              leads 0, unreachable\n  \
-        problem                    no known leader, not served: group 2\n  \
+        problem                    no leader with a majority is reachable: group 2\n  \
         problem                    fewer than 3 copies: group 1 (2)\n";
     assert_eq!(cluster, expected);
 }
@@ -110,8 +110,8 @@ fn cluster_of_many_nodes_leaves_room_for_the_rest() {
     let cluster = CLUSTER.replace("\"nodes\": [", &format!("\"nodes\": [{}", format!("{node},").repeat(29)));
     screen.status.as_mut().unwrap().cluster = serde_json::from_str(&cluster).unwrap();
     let drawn = drawn(&screen, 80, 24);
-    assert!(drawn.lines().nth(7).unwrap().starts_with("|gets/s"), "{drawn}");
-    assert!(drawn.contains("no known leader") && drawn.contains("32 nodes"), "{drawn}");
+    assert!(drawn.lines().nth(9).unwrap().starts_with("|gets/s"), "{drawn}");
+    assert!(drawn.contains("no leader with") && drawn.contains("32 nodes"), "{drawn}");
 }
 
 #[test]

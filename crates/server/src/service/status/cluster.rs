@@ -21,7 +21,7 @@ pub struct ClusterStatus {
     pub nodes: Vec<ClusterNode>,
     /// The groups of keys, and the meta group.
     pub groups: Vec<ClusterGroup>,
-    /// A line each, for humans, about groups without a known leader, with too few copies, and without a copy on the node.
+    /// A line each, for humans, about groups without a leader, with too few copies, and without a copy on the node.
     pub problems: Vec<String>,
 }
 
@@ -91,17 +91,25 @@ fn name(group: &GroupInfo) -> String {
     if group.number == META_GROUP { "meta group".to_owned() } else { format!("group {}", group.number) }
 }
 
-/// Returns a line each about the groups without a known leader, with too few copies, and without a copy on this node.
+/// Returns true if the leader of a group and a majority of its voters answer this node. A leader that is lost together with
+/// the majority stays known, because no other can be elected.
+fn is_served(topology: &Topology, group: &GroupInfo) -> bool {
+    let answers = |id: &u64| topology.nodes.iter().any(|node| node.id == *id && node.is_reachable);
+    let voters = group.voters.iter().filter(|id| answers(id)).count();
+    2 * voters > group.voters.len() && group.leader.as_ref().is_some_and(answers)
+}
+
+/// Returns a line each about the groups without a leader, with too few copies, and without a copy on this node.
 fn problems(topology: &Topology) -> Vec<String> {
     let copies = COPIES.min(topology.nodes.len());
     // A replica that receives a copy, or has stopped, knows neither voters nor a leader.
     let (here, missing): (Vec<_>, Vec<_>) =
         topology.groups.iter().partition(|group| !group.voters.is_empty());
-    let without_leader = here.iter().filter(|group| group.leader.is_none()).map(|group| name(group));
+    let lost = here.iter().filter(|group| !is_served(topology, group)).map(|group| name(group));
     let few = here.iter().filter(|group| group.voters.len() < copies);
     let few = few.map(|group| format!("{} ({})", name(group), group.voters.len()));
     let lines = [
-        ("no known leader, not served".to_owned(), without_leader.collect::<Vec<_>>()),
+        ("no leader with a majority is reachable".to_owned(), lost.collect::<Vec<_>>()),
         (format!("fewer than {copies} copies"), few.collect()),
         ("this node receives its copy, or stopped".to_owned(), missing.into_iter().map(name).collect()),
     ];
