@@ -4,9 +4,11 @@
 //! - `screen`: the last sample and the history.
 //! - `view`, `map`: drawing, for any terminal size.
 //! - `text`: formatting of numbers.
+//! - `cluster`: the nodes and problems of a cluster.
 //!
 //! One thread asks and one draws, so keys and resizes are handled while the server does not answer.
 
+mod cluster;
 mod map;
 mod question;
 mod screen;
@@ -38,7 +40,7 @@ const TURN: Duration = Duration::from_millis(100);
 /// Time within which a new server should have its first complete second of statistics.
 const FIRST_SECOND: Duration = Duration::from_secs(5);
 
-/// Shows the activity of a server: operations, latencies, hit rate, write amplification, segments.
+/// Shows the activity of a server: operations, latencies, hit rate, write amplification, segments, its cluster.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:

@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use esker_server::status::{Status, Tier};
 
+use super::cluster;
+
 /// Formats a count with three digits: `950`, `12.3 k`, `4.56 M`.
 pub(crate) fn count(number: f64) -> String {
     scaled(number, 1000.0, &["", " k", " M", " G", " T"])
@@ -114,5 +116,10 @@ pub(super) fn sample(status: &Status) -> String {
     line("on disk", bytes(space.disk_bytes as f64));
     line("memory", bytes(status.memory.resident_bytes as f64));
     line("clients", count(status.clients.connected as f64));
+    if let Some(of) = &status.cluster {
+        line("cluster", cluster::summary(of).join(", "));
+        of.nodes.iter().for_each(|node| line(&format!("  {}", node.resp), cluster::role(of, node)));
+        of.problems.iter().for_each(|problem| line("  problem", problem.clone()));
+    }
     text
 }

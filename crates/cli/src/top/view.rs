@@ -10,7 +10,7 @@ use ratatui::widgets::{Paragraph, Sparkline, Wrap};
 
 use super::screen::Screen;
 use super::text::{bytes, causes, count, duration, percent, ratio};
-use super::{map, text};
+use super::{cluster, map, text};
 
 /// Width in columns from which latencies are beside the rates.
 const WIDE: u16 = 115;
@@ -27,8 +27,12 @@ const NUMBER: usize = 8;
 
 /// Draws the whole screen.
 pub(super) fn draw(frame: &mut Frame, screen: &Screen) {
-    let [title, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(frame.area());
+    let of_cluster = screen.status.as_ref().and_then(|status| status.cluster.as_ref());
+    let of_cluster = of_cluster.map_or(Vec::new(), |of| cluster::lines(of, frame.area().width.into()));
+    let heights = [Constraint::Length(1), Constraint::Length(of_cluster.len() as u16), Constraint::Fill(1)];
+    let [title, nodes, body] = Layout::vertical(heights).areas(frame.area());
     frame.render_widget(Paragraph::new(heading(screen)), title);
+    frame.render_widget(Paragraph::new(of_cluster), nodes);
     let Some(status) = &screen.status else { return };
     let is_wide = body.width >= WIDE;
     let (left, right) = if is_wide {

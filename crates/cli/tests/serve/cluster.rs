@@ -1,7 +1,7 @@
 //! Three nodes as processes, by the commands that `docs/cluster.md` prints: a node may be killed, and nothing that was
 //! acknowledged is lost.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
@@ -61,8 +61,8 @@ impl Client {
 /// Nodes on ports of their own.
 struct Cluster {
     directory: TempDir,
-    /// Ports for clients and for other nodes.
-    ports: Vec<[u16; 2]>,
+    /// Ports for clients, for other nodes and for monitoring.
+    ports: Vec<[u16; 3]>,
     nodes: Vec<Option<Serving>>,
     clients: BTreeMap<String, Client>,
 }
@@ -77,8 +77,8 @@ fn free_ports(count: usize) -> Vec<u16> {
 
 impl Cluster {
     fn start(count: usize) -> Cluster {
-        let ports = free_ports(2 * count);
-        let ports = ports.chunks(2).map(|pair| [pair[0], pair[1]]).collect();
+        let ports = free_ports(3 * count);
+        let ports = ports.chunks(3).map(|ports| [ports[0], ports[1], ports[2]]).collect();
         let nodes = (0..count).map(|_| None).collect();
         let directory = tempfile::tempdir().unwrap();
         let mut cluster = Cluster { directory, ports, nodes, clients: BTreeMap::new() };
@@ -95,7 +95,8 @@ impl Cluster {
         let peers = |node: usize| format!("127.0.0.1:{}", self.ports[node][1]);
         let (dir, resp, own, first) = (format!("node{node}"), self.resp(node), peers(node), peers(0));
         let mut arguments = vec!["--dir", &dir, "--resp", &resp, "--cluster", &own, "--cluster-secret", "s"];
-        arguments.extend(["--capacity-limit", "1g"]);
+        let http = self.ports[node][2].to_string();
+        arguments.extend(["--capacity-limit", "1g", "--http", &http]);
         let is_new = !self.directory.path().join(&dir).exists();
         match node {
             0 if is_new => arguments.push("--cluster-new"),
@@ -105,6 +106,16 @@ impl Cluster {
         let started = Serving::start_in(self.directory.path(), &arguments, &[("ESKER_MEMORY", "256m")]);
         assert!(started.ready.starts_with("ready"), "node {node} did not start: {:?}", started.ready);
         self.nodes[node] = Some(started);
+    }
+
+    /// Returns the names of the metrics of a node about its cluster.
+    fn metrics(&self, node: usize) -> BTreeSet<String> {
+        let mut client = TcpStream::connect(("127.0.0.1", self.ports[node][2])).unwrap();
+        client.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        client.read_to_string(&mut text).unwrap();
+        let names = text.lines().filter_map(|line| line.split(['{', ' ']).next());
+        names.filter(|name| name.starts_with("esker_cluster_")).map(str::to_owned).collect()
     }
 
     fn kill(&mut self, node: usize) {
@@ -213,6 +224,43 @@ fn three_nodes_lose_nothing_when_any_of_them_is_killed() {
     (0..3).for_each(|node| cluster.start_node(node));
     for (key, value) in &written {
         assert_eq!(cluster.ask(&["GET", key]), Reply::Text(value.clone()), "{key}");
+    }
+}
+
+/// Returns a file of the repository.
+fn repository(path: &str) -> String {
+    std::fs::read_to_string(format!("{}/../../{path}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+#[test]
+fn cluster_is_monitored_by_metrics_that_exist() {
+    let mut cluster = Cluster::start(3);
+    cluster.wait_until_replicated();
+    let metrics: BTreeSet<String> = (0..3).flat_map(|node| cluster.metrics(node)).collect();
+    for file in ["packaging/alerts.yml", "packaging/grafana.json"] {
+        let text = repository(file);
+        let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let named: BTreeSet<_> =
+            words.filter(|word| word.starts_with("esker_cluster_")).map(str::to_owned).collect();
+        let missing: Vec<_> = named.difference(&metrics).collect();
+        assert!(
+            named.len() > 5 && missing.is_empty(),
+            "{file} has {named:?}; these do not exist: {missing:?}"
+        );
+    }
+    let manual = repository("docs/operations.md");
+    let is_in_manual =
+        |name: &&String| ["`", "{"].iter().any(|end| manual.contains(&format!("`{name}{end}")));
+    let unknown: Vec<_> = metrics.iter().filter(|name| !is_in_manual(name)).collect();
+    assert!(unknown.is_empty(), "not in the manual: {unknown:?}");
+
+    let top = esker(cluster.directory.path(), &["top", &cluster.resp(1), "--once"]).output().unwrap();
+    let top = String::from_utf8(top.stdout).unwrap();
+    let (_, shown) = top.split_once("\ncluster ").unwrap();
+    assert!(shown.trim_start().starts_with("3 nodes, "), "{top}");
+    for node in 0..3 {
+        let line = shown.lines().find(|line| line.contains(&cluster.resp(node))).unwrap();
+        assert_eq!(line.contains(", this node"), node == 1, "{top}");
     }
 }
 

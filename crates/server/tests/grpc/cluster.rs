@@ -154,33 +154,106 @@ async fn scans_and_watches_are_of_groups_led_here() {
     refused(watch.message().await, Code::Aborted, "MISSED");
 }
 
+/// Returns the answer to a request over HTTP, with its head.
+async fn page(server: &Running, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.http[0]).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    page
+}
+
+async fn status(server: &Running) -> serde_json::Value {
+    let status = page(server, "/status.json").await;
+    let (_, body) = status.split_once("\r\n\r\n").unwrap();
+    let begin = body.find('{').unwrap();
+    serde_json::Deserializer::from_str(&body[begin..]).into_iter().next().unwrap().unwrap()
+}
+
 #[tokio::test]
 async fn metrics_and_status_have_the_cluster() {
     let (server, _, _) = start().await;
-    let page = async |path: &str| {
-        let mut stream = TcpStream::connect(server.http[0]).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut page = String::new();
-        stream.read_to_string(&mut page).await.unwrap();
-        page
-    };
-    let metrics = page("/metrics").await;
+    let metrics = page(&server, "/metrics").await;
     let expected = "# HELP esker_cluster_elections_total Help.\n# TYPE esker_cluster_elections_total counter\n\
                     esker_cluster_elections_total{group=\"1\"} 2\nesker_cluster_elections_total{group=\"2\"} 0.5\n\
                     # HELP esker_cluster_lag Help.\n# TYPE esker_cluster_lag gauge\n\
                     esker_cluster_lag{group=\"1\",node=\"00000000000000b2\"} 3\n\
                     # HELP esker_cluster_nodes Help.\n# TYPE esker_cluster_nodes gauge\nesker_cluster_nodes 3\n";
     assert!(metrics.contains(expected), "{metrics}");
-    let status = page("/status.json").await;
-    let (_, body) = status.split_once("\r\n\r\n").unwrap();
-    let begin = body.find('{').unwrap();
-    let status: serde_json::Value =
-        serde_json::Deserializer::from_str(&body[begin..]).into_iter().next().unwrap().unwrap();
-    let cluster = &status["cluster"];
+    let cluster = &status(&server).await["cluster"];
     assert_eq!(
         (&cluster["me"], &cluster["nodes"][2]["is_reachable"]),
         (&"00000000000000a1".into(), &false.into())
     );
     assert_eq!((&cluster["groups"][0]["lag"], &cluster["groups"][2]["lag"]), (&60.into(), &10.into()));
+    // The meta group, which this node leads too, has no keys.
+    assert_eq!((&cluster["nodes"][0]["leads"], &cluster["nodes"][1]["leads"]), (&2.into(), &1.into()));
+}
+
+#[tokio::test]
+async fn status_names_groups_without_leader_or_copies() {
+    let (server, cluster, _) = start().await;
+    let few = "fewer than 3 copies: group 1 (2), group 2 (2), group 3 (2), meta group (2)";
+    assert_eq!(status(&server).await["cluster"]["problems"], serde_json::json!([few]));
+    cluster.state().without_leader.extend([2, 15]);
+    cluster.state().installing.push(3);
+    let few = "fewer than 3 copies: group 1 (2), group 2 (2), meta group (2)";
+    let missing = "this node receives its copy, or stopped: group 3";
+    wait_for_problems(
+        &server,
+        &["no leader with a majority is reachable: group 2, meta group", few, missing],
+    )
+    .await;
+    // The leader stays known where a majority is lost.
+    cluster.state().is_alone = true;
+    let lost = "no leader with a majority is reachable: group 1, group 2, meta group";
+    wait_for_problems(&server, &[lost, few, missing]).await;
+}
+
+/// Waits until the status has these problems: a document is returned again for a while.
+async fn wait_for_problems(server: &Running, expected: &[&str]) {
+    let patience = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while status(server).await["cluster"]["problems"] != serde_json::json!(expected) {
+        assert!(std::time::Instant::now() < patience, "{:?}", status(server).await["cluster"]);
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+}
+
+/// Runs the script of the page with Node.js on the page and the status of a server. Returns its section about the cluster,
+/// or `None` without Node.js.
+async fn section(server: &Running) -> Option<String> {
+    let directory = tempfile::tempdir().unwrap();
+    let [html, json] = ["page", "status"].map(|name| directory.path().join(name));
+    std::fs::write(&html, page(server, "/").await).unwrap();
+    std::fs::write(&json, status(server).await.to_string()).unwrap();
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/grpc/page.js");
+    match std::process::Command::new("node").arg(script).args([html, json]).output() {
+        Err(error) => {
+            eprintln!("SKIPPED: no node to run the page ({error})");
+            None
+        }
+        Ok(ran) => Some(String::from_utf8([ran.stdout, ran.stderr].concat()).unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn page_shows_the_cluster_of_a_member_only() {
+    let (server, cluster, _) = start().await;
+    cluster.state().without_leader.push(3);
+    let Some(shown) = section(&server).await else { return };
+    let expected = "h2: Cluster\n\
+        p: no leader with a majority is reachable: group 3\n\
+        p: fewer than 3 copies: group 1 (2), group 2 (2), group 3 (2), meta group (2)\n\
+        tr: node state groups led\n\
+        tr: 10.0.0.1:7001 (this node) reachable 2\n\
+        tr: 10.0.0.2:7002 reachable 0\n\
+        tr: [::1]:7003 unreachable 0\n\
+        div: largest lag: 60 entries\n\
+        bad: no leader with a majority is reachable: group 3\n\
+        bad: fewer than 3 copies: group 1 (2), group 2 (2), group 3 (2), meta group (2)\n\
+        bad: unreachable\n";
+    assert_eq!(shown, expected);
+    let alone = Running::start(Config { http: vec![here()], ..plain() }).await;
+    assert_eq!(section(&alone).await.as_deref(), Some("hidden\n"));
 }

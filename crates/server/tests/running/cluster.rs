@@ -32,6 +32,12 @@ pub(crate) struct State {
     pub(crate) unconfirmed: BTreeMap<u8, ClusterError>,
     /// Confirmations so far.
     pub(crate) confirmations: Vec<u8>,
+    /// True if the other node does not answer.
+    pub(crate) is_alone: bool,
+    /// Groups without a known leader.
+    pub(crate) without_leader: Vec<u8>,
+    /// Groups that this node receives, so that it knows nothing of them.
+    pub(crate) installing: Vec<u8>,
     /// Transfers and removals that were asked for.
     pub(crate) asked: Vec<String>,
     watches: Vec<Arc<dyn LeaderWatch>>,
@@ -62,14 +68,16 @@ impl Directed {
     }
 
     fn group(&self, number: u8) -> GroupInfo {
-        let is_here = !self.state().refused.contains_key(&number);
+        let is_installing = self.state().installing.contains(&number);
+        let is_led = !is_installing && !self.state().without_leader.contains(&number);
+        let is_here = is_led && !self.state().refused.contains_key(&number);
         let slots = self.groups().slots(number);
         GroupInfo {
             number,
             slots,
-            leader: Some(if is_here { ME } else { OTHER }),
+            leader: is_led.then_some(if is_here { ME } else { OTHER }),
             term: u64::from(number),
-            voters: vec![ME, OTHER],
+            voters: if is_installing { Vec::new() } else { vec![ME, OTHER] },
             learners: vec![0xc3],
             last_index: 100,
             applied: 90,
@@ -85,13 +93,14 @@ impl ClusterView for Directed {
     }
 
     fn topology(&self) -> Arc<Topology> {
+        let is_alone = self.state().is_alone;
         let node = |id, resp: &str, peers: &str, grpc: Option<&str>| NodeInfo {
             id,
             resp: resp.to_owned(),
             peers: peers.to_owned(),
             grpc: grpc.map(str::to_owned),
             zone: String::new(),
-            is_reachable: id != 0xc3,
+            is_reachable: id != 0xc3 && (id == ME || !is_alone),
         };
         let nodes = vec![
             node(ME, "10.0.0.1:7001", "10.0.0.1:8001", None),

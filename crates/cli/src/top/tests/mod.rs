@@ -17,6 +17,22 @@ use crate::client::{Login, Trouble};
 const STATUS: &str = include_str!("status.json");
 const SCREENS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/tests/screens.txt");
 
+/// A possible cluster: the server is the first of three nodes, and the third is lost.
+const CLUSTER: &str = r#"{
+ "me": "a1",
+ "nodes": [
+  {"id": "a1", "resp": "10.0.0.1:6379", "is_reachable": true, "leads": 6},
+  {"id": "b2", "resp": "10.0.0.2:6379", "is_reachable": true, "leads": 5},
+  {"id": "c3", "resp": "10.0.0.3:6379", "is_reachable": false, "leads": 0}
+ ],
+ "groups": [
+  {"group": 1, "leader": "a1", "voters": 2, "lag": 12345},
+  {"group": 2, "leader": null, "voters": 3, "lag": 7},
+  {"group": 15, "leader": "b2", "voters": 3, "lag": 0}
+ ],
+ "problems": ["no leader with a majority is reachable: group 2", "fewer than 3 copies: group 1 (2)"]
+}"#;
+
 fn status() -> Status {
     serde_json::from_str(STATUS).unwrap()
 }
@@ -49,6 +65,8 @@ fn screens_match_golden_file() {
     away.hear(Err(Trouble::Away("cannot reach 127.0.0.1:6379: Connection refused".to_owned()))).unwrap();
     let mut loading = Screen::new("127.0.0.1:6379");
     loading.hear(Err(Trouble::Loading("Esker is loading the dataset in memory".to_owned()))).unwrap();
+    let mut member = screen();
+    member.status.as_mut().unwrap().cluster = serde_json::from_str(CLUSTER).unwrap();
     let mut all = String::new();
     for (what, screen, width, height) in [
         ("wide", &screen(), 120, 30),
@@ -56,6 +74,9 @@ fn screens_match_golden_file() {
         ("narrow", &screen(), 40, 24),
         ("away", &away, 80, 12),
         ("loading", &loading, 80, 3),
+        ("node of a cluster", &member, 80, 12),
+        ("node of a cluster, narrow", &member, 40, 12),
+        ("node of a cluster, tiny", &member, 20, 9),
     ] {
         all += &format!("{what}, {width} x {height}\n{}\n", drawn(screen, width, height));
     }
@@ -67,8 +88,36 @@ fn screens_match_golden_file() {
 }
 
 #[test]
+fn sample_has_the_cluster_of_a_member_only() {
+    let mut of = status();
+    assert!(!text::sample(&of).contains("cluster"), "the server is alone");
+    of.cluster = serde_json::from_str(CLUSTER).unwrap();
+    let sample = text::sample(&of);
+    let (_, cluster) = sample.split_once("\ncluster ").unwrap();
+    let expected = "                     3 nodes, 1 unreachable, largest lag 12.3 k entries\n  \
+        10.0.0.1:6379              leads 6, this node\n  \
+        10.0.0.2:6379              leads 5\n  \
+        10.0.0.3:6379              leads 0, unreachable\n  \
+        problem                    no leader with a majority is reachable: group 2\n  \
+        problem                    fewer than 3 copies: group 1 (2)\n";
+    assert_eq!(cluster, expected);
+}
+
+#[test]
+fn cluster_of_many_nodes_leaves_room_for_the_rest() {
+    let mut screen = screen();
+    let node = r#"{"id": "b2", "resp": "10.0.0.2:6379", "is_reachable": true, "leads": 0}"#;
+    let cluster = CLUSTER.replace("\"nodes\": [", &format!("\"nodes\": [{}", format!("{node},").repeat(29)));
+    screen.status.as_mut().unwrap().cluster = serde_json::from_str(&cluster).unwrap();
+    let drawn = drawn(&screen, 80, 24);
+    assert!(drawn.lines().nth(9).unwrap().starts_with("|gets/s"), "{drawn}");
+    assert!(drawn.contains("no leader with") && drawn.contains("32 nodes"), "{drawn}");
+}
+
+#[test]
 fn every_terminal_size_is_drawn() {
-    let screen = screen();
+    let mut screen = screen();
+    screen.status.as_mut().unwrap().cluster = serde_json::from_str(CLUSTER).unwrap();
     for (width, height) in (0..30).flat_map(|n| [(n, 5), (100, n), (n, n), (3 * n, 1)]) {
         if width > 0 && height > 0 {
             drawn(&screen, width, height);

@@ -1,10 +1,14 @@
 //! The part of the status document about the cluster.
 
+use esker_cluster::slots::META_GROUP;
 use esker_cluster::view::{GroupInfo, NodeInfo, Topology};
 use serde::{Deserialize, Serialize};
 
 /// Maximum number of nodes in the document.
 const NODES_MAX: usize = 32;
+
+/// Number of copies that each group should have, if the cluster has as many nodes.
+const COPIES: usize = 3;
 
 /// The cluster, as the node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -17,6 +21,8 @@ pub struct ClusterStatus {
     pub nodes: Vec<ClusterNode>,
     /// The groups of keys, and the meta group.
     pub groups: Vec<ClusterGroup>,
+    /// A line each, for humans, about groups without a leader, with too few copies, and without a copy on the node.
+    pub problems: Vec<String>,
 }
 
 /// A node of the cluster.
@@ -30,6 +36,8 @@ pub struct ClusterNode {
     pub resp: String,
     /// True if it answered within the last seconds.
     pub is_reachable: bool,
+    /// Number of groups of keys that it leads.
+    pub leads: usize,
 }
 
 /// A group of the cluster.
@@ -57,6 +65,7 @@ impl ClusterStatus {
             id: id(node.id),
             resp: node.resp.clone(),
             is_reachable: node.is_reachable,
+            leads: topology.groups.iter().filter(|group| leads(node.id, group)).count(),
         };
         let group = |group: &GroupInfo| ClusterGroup {
             group: group.number,
@@ -68,8 +77,44 @@ impl ClusterStatus {
             me: id(topology.me),
             nodes: topology.nodes.iter().take(NODES_MAX).map(node).collect(),
             groups: topology.groups.iter().map(group).collect(),
+            problems: problems(topology),
         }
     }
+}
+
+/// Returns true if the node leads the group, and the group has keys.
+fn leads(node: u64, group: &GroupInfo) -> bool {
+    group.number != META_GROUP && group.leader == Some(node)
+}
+
+fn name(group: &GroupInfo) -> String {
+    if group.number == META_GROUP { "meta group".to_owned() } else { format!("group {}", group.number) }
+}
+
+/// Returns true if the leader of a group and a majority of its voters answer this node. A leader that is lost together with
+/// the majority stays known, because no other can be elected.
+fn is_served(topology: &Topology, group: &GroupInfo) -> bool {
+    let answers = |id: &u64| topology.nodes.iter().any(|node| node.id == *id && node.is_reachable);
+    let voters = group.voters.iter().filter(|id| answers(id)).count();
+    2 * voters > group.voters.len() && group.leader.as_ref().is_some_and(answers)
+}
+
+/// Returns a line each about the groups without a leader, with too few copies, and without a copy on this node.
+fn problems(topology: &Topology) -> Vec<String> {
+    let copies = COPIES.min(topology.nodes.len());
+    // A replica that receives a copy, or has stopped, knows neither voters nor a leader.
+    let (here, missing): (Vec<_>, Vec<_>) =
+        topology.groups.iter().partition(|group| !group.voters.is_empty());
+    let lost = here.iter().filter(|group| !is_served(topology, group)).map(|group| name(group));
+    let few = here.iter().filter(|group| group.voters.len() < copies);
+    let few = few.map(|group| format!("{} ({})", name(group), group.voters.len()));
+    let lines = [
+        ("no leader with a majority is reachable".to_owned(), lost.collect::<Vec<_>>()),
+        (format!("fewer than {copies} copies"), few.collect()),
+        ("this node receives its copy, or stopped".to_owned(), missing.into_iter().map(name).collect()),
+    ];
+    let lines = lines.into_iter().filter(|(_, groups)| !groups.is_empty());
+    lines.map(|(what, groups)| format!("{what}: {}", groups.join(", "))).collect()
 }
 
 /// Returns the entries that are missing on the slowest node, as far as this node knows.
