@@ -24,7 +24,7 @@ async fn put(machines: &Machines, world: &SimRuntime, keys: std::ops::Range<u32>
             );
             let nodes: Vec<_> = machines.nodes.lock().values().cloned().collect();
             let node = &nodes[attempt % nodes.len()];
-            match node.store.put(name.clone(), value_of(key)).await {
+            match node.store.put(name.clone(), value_of(u64::from(key))).await {
                 Ok(_) => break,
                 Err(Error::Cluster(ClusterError::Uncertain { why })) => panic!("{why}"),
                 Err(Error::Cluster(_)) => world.sleep(Duration::from_millis(10)).await,
