@@ -6,7 +6,9 @@ use esker_cluster::peers::{PeerRequest, PeerResponse, Peers};
 use esker_cluster::wire::RefusalReason;
 use futures_util::future::join_all;
 
-use crate::support::{HELD, Node, PANICS, call, identity, nodes, part, record, settings, until, until_fails};
+use crate::support::{
+    HELD, Node, PANICS, call, identity, nodes, part, patience, record, settings, until, until_fails,
+};
 
 fn is_refused_with(response: &PeerResponse, text: &str) -> bool {
     matches!(response, PeerResponse::Refused(why) if why == text)
@@ -80,7 +82,7 @@ async fn slow_receiver_bounds_memory_on_both_sides_and_delays_no_heartbeat() {
     let [one, two] = nodes(|_| {
         let mut settings = settings();
         (settings.limits.incoming_bytes_max, settings.limits.outgoing_bytes_max) = (INCOMING, OUTGOING);
-        settings.limits.request_timeout = Duration::from_secs(60);
+        settings.limits.request_timeout = Duration::from_secs(patience(60));
         settings
     })
     .await;

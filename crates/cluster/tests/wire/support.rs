@@ -60,11 +60,16 @@ impl PeerHandler for Shared {
     }
 }
 
+/// Returns a time limit in seconds. With a seeded bug, what is waited for may never happen, so the wait is shorter.
+pub(crate) fn patience(usual: u64) -> u64 {
+    if std::env::var_os("ESKER_PLANTED").is_some() { usual.min(5) } else { usual }
+}
+
 pub(crate) fn settings() -> WireSettings {
     let mut settings = WireSettings::new("127.0.0.1:0", Secret::new(SECRET).expect("a secret"));
     settings.limits.ping_interval = Duration::from_millis(50);
     // Longer than the default, because tests share processors.
-    settings.limits.silence_max = Duration::from_secs(20);
+    settings.limits.silence_max = Duration::from_secs(patience(20));
     settings.limits.backoff = (Duration::from_millis(5), Duration::from_millis(50));
     settings
 }
@@ -117,7 +122,7 @@ pub(crate) async fn nodes<const N: usize>(settings: impl Fn(u64) -> WireSettings
 
 /// Waits until a condition holds. Panics after a minute.
 pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..6000 {
+    for _ in 0..patience(60) * 100 {
         if holds() {
             return;
         }
@@ -129,7 +134,7 @@ pub(crate) async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 /// Calls until there is an answer. Panics after a minute.
 pub(crate) async fn call(wire: &Wire, node: u64, request: PeerRequest) -> PeerResponse {
     let mut why = String::new();
-    for _ in 0..6000 {
+    for _ in 0..patience(60) * 100 {
         match wire.call(node, request.clone()).await {
             Ok(response) => return response,
             Err(error) => why = error,
@@ -142,7 +147,7 @@ pub(crate) async fn call(wire: &Wire, node: u64, request: PeerRequest) -> PeerRe
 /// Calls until the call fails with a text that contains `part`. Panics after a minute.
 pub(crate) async fn until_fails(wire: &Wire, node: u64, part: &str) -> String {
     let mut last = String::new();
-    for _ in 0..6000 {
+    for _ in 0..patience(60) * 100 {
         match wire.call(node, PeerRequest::Remove { node: 0 }).await {
             Err(error) if error.contains(part) => return error,
             other => last = format!("{other:?}"),
