@@ -131,7 +131,12 @@ fn node_that_was_away_catches_up_by_a_snapshot() {
         let received = |metric: &esker_cluster::view::Metric| {
             metric.name == "snapshots_received_total" && metric.labels.0 == Some(1) && metric.value > 0.0
         };
-        assert!(machines.running(3).node.metrics().iter().any(received), "the log was purged meanwhile");
+        let mut tries = 0;
+        while !machines.running(3).node.metrics().iter().any(received) {
+            tries += 1;
+            assert!(tries < 3000, "no snapshot: {:?}", machines.running(1).node.topology().groups);
+            world.sleep(Duration::from_millis(10)).await;
+        }
         machines.check_equal().await;
         assert_eq!(keys(&machines.content(3).await), 600);
     });
