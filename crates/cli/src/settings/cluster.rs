@@ -12,7 +12,9 @@ const LOG_PART: u64 = 8;
 const MEMORY_BYTES: u64 = 256 << 20;
 /// Bounds of the log's length in segments. A group may append 4 MiB at a time.
 const LOG_SEGMENTS: [u64; 2] = [16, 64];
-/// Divisor: the largest part that the engine allows.
+/// Segments of a tier that its superblocks may take.
+const NO_SEGMENTS: u64 = 4;
+/// Divisor: the largest part of the others that the engine allows.
 const LOG_PART_MOST: u64 = 4;
 
 /// How a node comes to its cluster.
@@ -196,7 +198,8 @@ impl Settings {
         let segment_bytes = self.bytes("segment-size").unwrap_or(SEGMENT_BYTES);
         let [least, most] = LOG_SEGMENTS;
         let segments = (tier_bytes / LOG_PART / segment_bytes).clamp(least, most);
-        segments.min(tier_bytes / LOG_PART_MOST / segment_bytes) as u32
+        let usable = (tier_bytes / segment_bytes).saturating_sub(NO_SEGMENTS);
+        segments.min(usable / LOG_PART_MOST) as u32
     }
 }
 
