@@ -497,8 +497,6 @@ bugs! {
     LeaseDuringTransfer,
     /// An entry that another leader's log discarded here is answered as certainly not done.
     DiscardedIsNotDone,
-    /// The note that a snapshot is being installed is not written before the keyspace is emptied.
-    InstallingNoteMissing,
 
     // The wire between nodes.
     /// The checksum of a frame between nodes is not compared.

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker_engine::{Error, GroupLog};
-use esker_seeded_bugs::{Bug, planted};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use openraft::{EntryPayload, Membership, OptionalSend, RaftLogReader};
@@ -63,9 +62,6 @@ impl GroupStore {
     /// group until the snapshot is complete. Its vote stays.
     pub(crate) async fn begin_install(&self) -> io::Result<()> {
         let bytes = encode_base(&Base::Installing);
-        if planted(Bug::InstallingNoteMissing) {
-            return Ok(());
-        }
         let written = self.log.set_state(self.group, BASE, &bytes).await.map_err(failed)?;
         written.durable().await.map_err(failed)?;
         self.log.note_state(self.group, COMMITTED, &[]).await.map_err(failed)?;

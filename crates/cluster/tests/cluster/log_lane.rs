@@ -197,6 +197,33 @@ fn log_goes_on_after_crashes_that_leave_it_no_slot() {
     }
 }
 
+/// The last slot is in use at the crash, so that an opening finds none for the purge that frees the others.
+#[test]
+fn log_that_was_full_at_a_crash_is_purged_afterwards() {
+    let world = SimRuntime::new(3);
+    let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
+    let devices = Devices::new(&world, Tiers::Fast, 5);
+    let last = world.run(async {
+        let (_store, log) = devices.open(runtime.clone()).await;
+        let mut index = 0;
+        while log.append(1, index, &[vec![index as u8; 4000]]).await.is_ok() {
+            index += 1;
+        }
+        // Votes may take the last slot.
+        for _ in 0..18 {
+            log.set_state(1, 0, &[7; 3500]).await.expect("a vote has room").durable().await.unwrap();
+        }
+        index - 1
+    });
+    let cut = devices.power_cut(&world);
+    world.crash();
+    world.run(async {
+        let (_store, log) = cut.open(runtime.clone()).await;
+        log.purge(1, last, b"all").await.expect("a purge has room").durable().await.unwrap();
+        log.append(1, last + 1, &[[1; 4000]]).await.expect("there is room").durable().await.unwrap();
+    });
+}
+
 /// An idle group's entries are copied forward, so that a busy group never runs out of slots; slots that all groups need
 /// are refused, and the refusal ends with a purge.
 #[test]
