@@ -7,7 +7,9 @@
 //!
 //! See `docs/decisions/0048-consensus.md` and `docs/decisions/0051-groups.md`.
 
+mod changes;
 pub mod group;
+mod input;
 pub mod meta;
 pub mod node;
 pub mod peers;

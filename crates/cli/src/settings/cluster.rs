@@ -17,7 +17,7 @@ const NO_SEGMENTS: u64 = 4;
 /// Divisor: the largest part of the others that the engine allows.
 const LOG_PART_MOST: u64 = 4;
 
-/// How a node comes to its cluster.
+/// The way of a node into its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Begin {
     /// It founds one, with this number of groups.

@@ -2,7 +2,10 @@
 
 use esker_simulated::Random;
 
+use esker_engine::{Codec, Compressed, StoredValue};
+
 use super::*;
+use crate::changes::{COMPRESSED_PUT, DELETE, EXPIRES, PUT};
 
 fn bytes(random: &mut Random, most: u64) -> Bytes {
     let length = random.below(most) as usize;
@@ -35,7 +38,7 @@ fn every_entry_is_decoded_as_it_was() {
     for _ in 0..2000 {
         let steps = steps(&mut random);
         let entry = encode_entry(steps.iter());
-        assert!(entry.len() <= 1 + VARINT_BYTES + steps.iter().map(step_bytes).sum::<usize>());
+        assert!(entry.len() <= HEAD_BYTES + steps.iter().map(step_bytes).sum::<usize>());
         assert_eq!(decode_entry(&entry).as_ref(), Some(&steps));
     }
 }
@@ -73,7 +76,7 @@ fn lengths_beyond_the_entry_and_unknown_kinds_are_damage() {
         Bytes::from_static(&[VERSION, 1, 1, 3, 0, 0]),
         Bytes::from_static(&[VERSION, 1, 1, DELETE + EXPIRES, 0]),
         Bytes::from_static(&[VERSION, 1, 2, CLEAR, CLEAR]),
-        Bytes::from_static(&[VERSION, 1, 1, COMPRESSED, 0, 9, 0, 0, 0, 0, 0]),
+        Bytes::from_static(&[VERSION, 1, 1, COMPRESSED_PUT, 0, 9, 0, 0, 0, 0, 0]),
         Bytes::from_static(&[VERSION, 0x80, 0]),
     ] {
         assert!(decode_entry(&damaged).is_none(), "{damaged:?}");

@@ -3,7 +3,7 @@
 //! 1. Part 0 stops the member of the group. The note that the keyspace is incomplete is durable before anything is deleted:
 //!    a replica that finds the note at its start holds no entries, and gets another snapshot.
 //! 2. Each part is applied as it comes, in order. Parts that come twice are answered, and not applied again.
-//! 3. The request that ends the snapshot flushes, notes the floor, and starts the member again on what is there.
+//! 3. The request that ends the snapshot flushes, notes the floor, and starts the member again.
 //!
 //! A transfer that stops in the middle is abandoned: the keyspace is emptied, and the member starts with nothing.
 

@@ -70,7 +70,7 @@ pub fn record_bytes(record: &PeerRecord) -> Vec<u8> {
 /// The content of the meta group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MetaTable {
-    /// Settings, once they are there.
+    /// The settings; `None` until the founder has written them.
     pub cluster: Option<ClusterRecord>,
     /// Members, by number.
     pub nodes: BTreeMap<u64, PeerRecord>,

@@ -100,7 +100,7 @@ pub(super) async fn join(
     }
 }
 
-/// Asks one address, and those that it names.
+/// Asks one address, and the addresses that it names.
 async fn ask(
     address: &str,
     record: &PeerRecord,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use esker_engine::{Applier, Error, GroupLog, Result, Store, StoredChange};
-use futures_util::future::{BoxFuture, Either, join_all, select};
+use esker_engine::{Error, GroupLog, Result, Store};
+use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 
 use super::core::{Node, PATIENCE};
@@ -23,23 +23,6 @@ use crate::peers::{NodeIdentity, PeerRecord, Peers};
 use crate::raft::replica::ReplicaSettings;
 use crate::slots::{Groups, META_GROUP};
 use crate::view::Topology;
-
-/// Applies committed entries to the store.
-struct ToStore(Applier);
-
-impl Apply for ToStore {
-    fn apply(&self, group: u8, proposals: Vec<Vec<StoredChange>>) -> BoxFuture<'_, Result<Vec<u64>>> {
-        Box::pin(self.0.apply(group, proposals))
-    }
-
-    fn clear(&self, group: u8) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.0.clear(group))
-    }
-
-    fn flush(&self) -> BoxFuture<'_, Result<()>> {
-        Box::pin(self.0.flush())
-    }
-}
 
 impl Node {
     /// Passes a change of leadership to the server.
@@ -161,7 +144,7 @@ struct Parts {
 async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
     let groups = Groups::new(parts.identity.groups).ok_or(NodeError::Damaged)?;
     let joint = Joint::new(groups);
-    let applier: Arc<dyn Apply> = Arc::new(ToStore(store.replicate(joint.clone())?));
+    let applier: Arc<dyn Apply> = Arc::new(store.replicate(joint.clone())?);
     let mut replicas = BTreeMap::new();
     for group in groups.numbers().chain([META_GROUP]) {
         let parts = GroupParts {

@@ -164,7 +164,7 @@ fn get_append(from: &mut Bytes) -> Option<AppendEntriesRequest<TypeConfig>> {
     let vote = get_vote(from)?;
     let (prev_log_id, leader_commit) = (get_optional_id(from)?, get_optional_id(from)?);
     let count = from.try_get_u32_le().ok()? as usize;
-    // The list of entries is allocated only if the bytes for them are there.
+    // The list of entries is allocated only if the message has bytes for all of them.
     if count > from.len() / ENTRY_BYTES_MIN {
         return None;
     }

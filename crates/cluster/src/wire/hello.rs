@@ -4,9 +4,9 @@ use bytes::{Buf, BufMut, Bytes};
 use ring::hmac;
 
 use super::frame::{HEAD_BYTES, VERSIONS};
-use super::input::{get_bool, get_text, put_text};
 use super::refusal::{Refusal, RefusalReason};
 use super::settings::Secret;
+use crate::input::{get_bool, get_text, put_text};
 use crate::peers::NodeIdentity;
 
 const MAGIC: &[u8; 4] = b"ESKW";

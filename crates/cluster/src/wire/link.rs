@@ -1,4 +1,4 @@
-//! Requests to one node on one connection: those that wait to be sent, and those that wait for an answer.
+//! Requests to one node on one connection, before they are sent and until they are answered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

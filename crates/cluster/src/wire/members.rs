@@ -1,4 +1,4 @@
-//! Identities: the nodes of the cluster, their live connections, and who is accepted.
+//! Identities: the nodes of the cluster, their live connections, and the rules by which a node is accepted.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ struct Live {
     number: u64,
     way: Way,
     who: Who,
-    /// Closes the connection, with the refusal that the peer is told.
+    /// Closes the connection, with a refusal for the peer.
     kick: Option<oneshot::Sender<Refusal>>,
 }
 

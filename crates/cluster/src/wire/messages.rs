@@ -2,8 +2,8 @@
 
 use bytes::{Buf, BufMut, Bytes};
 
-use super::changes::{changes_bytes, get_changes, put_changes};
-use super::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
+use crate::changes::{changes_bytes, get_changes, put_changes};
+use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
 use crate::raft::messages;
 

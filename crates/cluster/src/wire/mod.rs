@@ -53,12 +53,10 @@
 //! step 4 a peer gets 5 s and sends at most 1 KiB, TLS aside. With mutual TLS the secret may be absent; without TLS, the frames
 //! after the hello are neither encrypted nor protected against a change on the way.
 
-mod changes;
 mod frame;
 mod handshake;
 mod hello;
 mod incoming;
-mod input;
 mod link;
 mod members;
 mod messages;

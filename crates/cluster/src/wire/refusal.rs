@@ -8,7 +8,7 @@ use bytes::{Buf, BufMut, Bytes};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::input::{get_text, put_text};
+use crate::input::{get_text, put_text};
 
 /// The reason why a node does not accept another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -185,7 +185,7 @@ impl Shared {
         peers.iter().find(|(_, peer)| peer.record.peers == address).map(|(node, _)| *node)
     }
 
-    /// Sets the nodes: new links are opened, and those to nodes that changed or are gone are closed.
+    /// Sets the nodes: opens links to new nodes, and closes links to changed and removed ones.
     pub(super) fn set_nodes(self: &Arc<Shared>, nodes: Vec<PeerRecord>) {
         let mut peers = self.peers.lock();
         let known = {

@@ -118,7 +118,7 @@ fn run(seed: u64) -> (u64, Counts) {
         machines.wait("each group has a leader and three voters", |group| group.voters.len() == 3).await;
         let counts = clients.check().await;
         machines.check_equal().await;
-        // The same is there after all have lost their power.
+        // All nodes have the same content after a power failure of all.
         (1..=3).for_each(|machine| machines.crash(machine));
         for machine in 1..=3 {
             machines.start(machine).await;

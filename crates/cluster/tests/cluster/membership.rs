@@ -277,7 +277,7 @@ fn wrong_beginnings_are_refused() {
         let refused = refusal(&machines, 2).await;
         assert!(matches!(refused, NodeError::OtherCluster { .. }), "{refused}");
         machines.sim(2).crash();
-        // Nobody joins itself, and without a beginning an empty store is no member.
+        // A node does not join itself, and an empty store that neither founds nor joins is no member.
         let alone = machines.add(Tiers::Fast, Begin::Member);
         assert!(matches!(refusal(&machines, alone).await, NodeError::NoMember));
         machines.sim(alone).crash();

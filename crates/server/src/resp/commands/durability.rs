@@ -107,7 +107,7 @@ fn parse_timeout(timeout: &[u8]) -> Result<Duration, &'static str> {
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Waits until `wanted` other nodes have everything that was proposed here durably, or until the timeout, the end of the
-/// connection or of the server. Returns the number of those that have it. 0 without a cluster.
+/// connection or of the server. Returns the number of nodes that have them; 0 without a cluster.
 async fn replicated(wanted: i64, wait: Duration, session: &Session, service: &Service) -> usize {
     let Some(cluster) = &service.cluster else { return 0 };
     let wanted = usize::try_from(wanted).unwrap_or(0);

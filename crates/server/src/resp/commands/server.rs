@@ -173,7 +173,7 @@ pub(in crate::resp) async fn flush(
         return replies.error(error_text::SYNTAX);
     }
     let (cleared, what) = match all {
-        // The other databases of a cluster are its groups, of which database 0 clears those that are led here.
+        // The other databases of a cluster are its groups. Database 0 clears the groups that this node leads.
         true if service.cluster.is_some() => (service.store.clear().await, "FLUSHALL".to_owned()),
         true => (service.store.clear_all().await, "FLUSHALL".to_owned()),
         false => {

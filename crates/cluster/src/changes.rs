@@ -1,29 +1,33 @@
-//! Changes of keys as bytes, in the format of an entry (`docs/decisions/0051-groups.md`).
+//! Changes of keys as bytes, in entries of the log and in parts of snapshots (`docs/decisions/0051-groups.md`).
 
 use bytes::{Buf, BufMut, Bytes};
 use esker_engine::{Codec, Compressed, StoredChange, StoredValue};
 
-use super::input::{get_bytes, get_number, put_bytes, put_number};
+use crate::input::{get_bytes, get_number, put_bytes, put_number};
 
-const DELETE: u8 = 0;
-const PUT: u8 = 1;
-const COMPRESSED_PUT: u8 = 2;
+pub(crate) const DELETE: u8 = 0;
+pub(crate) const PUT: u8 = 1;
+pub(crate) const COMPRESSED_PUT: u8 = 2;
 /// Added to the kind of a put with an expiry.
-const EXPIRES: u8 = 16;
+pub(crate) const EXPIRES: u8 = 16;
 
 /// Bytes of the shortest change: its kind and the length of an empty key.
 const CHANGE_BYTES_MIN: usize = 2;
 
 /// Appends the number of changes, and the changes without their origins.
-pub(super) fn put_changes(to: &mut Vec<u8>, changes: &[StoredChange]) {
+pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[StoredChange]) {
     put_number(to, changes.len() as u64);
     changes.iter().for_each(|change| put_change(to, change));
 }
 
 /// Takes changes. Keys and values share the memory of the message.
-pub(super) fn get_changes(from: &mut Bytes) -> Option<Vec<StoredChange>> {
+pub(crate) fn get_changes(from: &mut Bytes) -> Option<Vec<StoredChange>> {
     let count = get_number(from)?;
-    // The list is allocated only as far as changes are there: a change in memory is longer than the shortest one here.
+    get_counted(count, from)
+}
+
+/// Takes `count` changes. The list grows with them, because a change in memory is longer than the shortest one here.
+pub(crate) fn get_counted(count: u64, from: &mut Bytes) -> Option<Vec<StoredChange>> {
     if count > (from.len() / CHANGE_BYTES_MIN) as u64 {
         return None;
     }
@@ -35,7 +39,7 @@ pub(super) fn get_changes(from: &mut Bytes) -> Option<Vec<StoredChange>> {
 }
 
 /// Returns about the length of changes in bytes, at least as much as [`put_changes`] appends.
-pub(super) fn changes_bytes(changes: &[StoredChange]) -> usize {
+pub(crate) fn changes_bytes(changes: &[StoredChange]) -> usize {
     let value = |change: &StoredChange| change.value.as_ref().map_or(0, |value| value.bytes.len());
     16 + changes.iter().map(|change| 36 + change.key.len() + value(change)).sum::<usize>()
 }

@@ -1,10 +1,10 @@
-//! Parts of messages: strings, bytes, and numbers of variable length. Every length is checked against the bytes that are left
+//! Parts of messages and entries: strings, bytes, and numbers of variable length. Every length is checked against the bytes that are left
 //! before memory is allocated.
 
 use bytes::{Buf, BufMut, Bytes};
 
 /// Appends a number in groups of seven bits, the lowest first.
-pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
+pub(crate) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         to.put_u8(number as u8 | 0x80);
         number >>= 7;
@@ -12,13 +12,13 @@ pub(super) fn put_number(to: &mut Vec<u8>, mut number: u64) {
     to.put_u8(number as u8);
 }
 
-/// Takes a number. Returns `None` if it does not end, or is longer than 64 bits.
-pub(super) fn get_number(from: &mut Bytes) -> Option<u64> {
+/// Takes a number. Returns `None` if it does not end, is longer than 64 bits, or is not in its shortest form.
+pub(crate) fn get_number(from: &mut Bytes) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let byte = from.try_get_u8().ok()?;
         let bits = u64::from(byte & 0x7F);
-        if bits << shift >> shift != bits {
+        if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
             return None;
         }
         number |= bits << shift;
@@ -30,33 +30,33 @@ pub(super) fn get_number(from: &mut Bytes) -> Option<u64> {
 }
 
 /// Appends bytes and, before them, their length as a number.
-pub(super) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
+pub(crate) fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     put_number(to, bytes.len() as u64);
     to.put_slice(bytes);
 }
 
 /// Takes bytes with their length. They share the memory of the message.
-pub(super) fn get_bytes(from: &mut Bytes) -> Option<Bytes> {
+pub(crate) fn get_bytes(from: &mut Bytes) -> Option<Bytes> {
     let length = usize::try_from(get_number(from)?).ok()?;
     (length <= from.len()).then(|| from.split_to(length))
 }
 
 /// Maximum length of a text in a message, in bytes.
-pub(super) const TEXT_BYTES_MAX: usize = 4096;
+pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 
 /// Appends a text, cut to [`TEXT_BYTES_MAX`].
-pub(super) fn put_text(to: &mut Vec<u8>, text: &str) {
+pub(crate) fn put_text(to: &mut Vec<u8>, text: &str) {
     put_bytes(to, &text.as_bytes()[..text.floor_char_boundary_of(TEXT_BYTES_MAX)]);
 }
 
 /// Takes a text of at most [`TEXT_BYTES_MAX`].
-pub(super) fn get_text(from: &mut Bytes) -> Option<String> {
+pub(crate) fn get_text(from: &mut Bytes) -> Option<String> {
     let bytes = get_bytes(from).filter(|bytes| bytes.len() <= TEXT_BYTES_MAX)?;
     str::from_utf8(&bytes).ok().map(str::to_owned)
 }
 
 /// Takes a byte that is 0 or 1.
-pub(super) fn get_bool(from: &mut Bytes) -> Option<bool> {
+pub(crate) fn get_bool(from: &mut Bytes) -> Option<bool> {
     match from.try_get_u8().ok()? {
         0 => Some(false),
         1 => Some(true),
