@@ -109,7 +109,7 @@ fn read_all(server: &Serving, keys: std::ops::Range<u32>) -> BTreeMap<u32, Resul
 }
 
 /// Keys that are written once, and keys that clients write again and again.
-const ONCE: std::ops::Range<u32> = 0..3000;
+const ONCE: std::ops::Range<u32> = 0..6000;
 const AGAIN: [std::ops::Range<u32>; 2] = [10_000..10_050, 20_000..20_050];
 
 #[test]
@@ -127,7 +127,7 @@ fn loop_device_is_added_one_drained_and_one_fails_under_load() {
     let three =
         [&["--capacity", first.name(), "--capacity", second.name(), "--capacity", third.name()][..], &common];
     let server = Serving::start(path, &[&three.concat()[..], &["--on-device-loss", "serve"]].concat());
-    set(&server, ONCE, 0);
+    set(&server, 0..3000, 0);
     let (stop, failing) = (AtomicBool::new(false), AtomicBool::new(false));
     let versions = std::thread::scope(|scope| {
         let clients = AGAIN.map(|keys| {
@@ -149,6 +149,8 @@ fn loop_device_is_added_one_drained_and_one_fails_under_load() {
             let (code, said, why) =
                 run(path, &["device", "add", "capacity", fourth.name(), "--from", address]);
             assert!(code == 0 && said.contains("was added"), "{said}{why}");
+            // Segments of keys that are put again may be free as soon as they are full.
+            set(&server, 3000..6000, 0);
             until(path, &server, "the added device is used", |list| used(list, fourth) > 2);
             let (code, _, why) = run(path, &["device", "add", "capacity", fourth.name(), "--from", address]);
             assert!(code != 0 && why.contains(fourth.name()), "{why}");

@@ -9,7 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use crate::http2::{PREFACE, frame};
-use crate::server::{ARGUMENTS_MAX, Hosted, PIPELINE_MAX};
+use crate::server::{ARGUMENTS_MAX, Hosted, Metrics, PIPELINE_MAX};
 
 mod largest;
 
@@ -23,14 +23,19 @@ const TRIES: usize = 3;
 /// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Returns the number of turns so far that exceeded [`BOUND`], once all connections have ended: the last turn of a connection
-/// frees its watches, queue and subscriptions.
-fn long_turns(server: &Hosted) -> u64 {
+/// Returns the metrics once all connections have ended: the last turn of a connection frees its watches, queue and subscriptions.
+fn metrics_at_rest(server: &Hosted) -> Metrics {
     let mut metrics = server.metrics();
     while metrics.get("esker_connections") > 0 {
         std::thread::sleep(Duration::from_millis(1));
         metrics = server.metrics();
     }
+    metrics
+}
+
+/// Returns the number of turns so far that exceeded [`BOUND`].
+fn long_turns(server: &Hosted) -> u64 {
+    let metrics = metrics_at_rest(server);
     let within = metrics.get(&format!("esker_turn_seconds_bucket{{le=\"{BOUND}\"}}"));
     metrics.get("esker_turn_seconds_count") - within
 }
@@ -160,6 +165,7 @@ fn patterns_of_a_client_are_bounded() {
         (0..1001).flat_map(|n| largest::command(&["PSUBSCRIBE", &format!("*x{n}?*h?*k*")])).collect();
     let answered = String::from_utf8(ask(&server, &patterns)).unwrap();
     assert!(answered.contains("the client has 1000 patterns"), "{answered}");
+    metrics_at_rest(&server);
 
     // One command with too many subscribes to none of them.
     let all: Vec<String> = (0..1001).map(|n| format!("*y{n}*")).collect();
