@@ -250,6 +250,8 @@ impl<T: LogItem> LogScan<T> {
                         let (kind, of, key) = facts(&record);
                         if kind == Kind::Put && of == keyspace && key.starts_with(&prefix[..]) {
                             let hash = reader.catalog.hash(keyspace, key);
+                            // Entries of the index are far apart. They arrive while the other records are walked.
+                            reader.catalog.index.prefetch(&hash);
                             let entry = entry_of(&record, hash, offset, padded_bytes);
                             let location = reader.space.location(tier, slot, &entry);
                             let pointer = reader.catalog.pointer(location);
@@ -320,7 +322,8 @@ impl Scanner {
 
     /// Returns the items that may be shown.
     async fn shown<T: LogItem>(&self, found: Vec<(KeyHash, Result<T>)>) -> Result<Vec<Result<T>>> {
-        if self.reader.catalog.is_direct(self.database) {
+        let expires = |item: &Result<T>| item.as_ref().is_ok_and(|item| item.expires_at_ms().is_some());
+        if self.reader.catalog.is_direct(self.database) || !found.iter().any(|(_, item)| expires(item)) {
             return Ok(found.into_iter().map(|(_, item)| item).collect());
         }
         let mut items = Vec::with_capacity(found.len());
