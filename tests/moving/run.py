@@ -195,6 +195,7 @@ class Import:
         log = pathlib.Path(self.log.name).read_text()
         assert self.process.returncode == 0, log
         assert json.loads(output)["verified"]["keys"] > 0, output
+        return log
 
 
 def under_load(port, keys, rate, with_types, body):
@@ -226,6 +227,8 @@ def main():
     def redis():
         port = free_port()
         words = [arguments.redis, "--port", str(port), "--save", "", "--dir", directory, "--repl-diskless-sync-delay", "0"]
+        # So that the changes since the kill are still there, however slow this machine is.
+        words += ["--repl-backlog-size", "256mb", "--client-output-buffer-limit", "replica 0 0 0"]
         processes.append(subprocess.Popen(words, stdout=subprocess.DEVNULL))
         wait_for(port, processes[-1])
         return port
@@ -263,7 +266,8 @@ def main():
             time.sleep(arguments.seconds / 2)
 
         under_load(source, arguments.keys, arguments.rate, True, there)
-        running.end()
+        log_text = running.end()
+        assert "connecting again" in log_text, "the link was not cut"
         compare(source, target)
 
         def and_back():

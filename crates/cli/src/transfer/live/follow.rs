@@ -27,8 +27,10 @@ const WRITE_EVERY: Duration = Duration::from_millis(100);
 /// Interval between two questions for the offset of the source.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Number of connections in succession that may fail before the transfer ends, and the pause before each.
+/// Number of connections in succession that may fail before the transfer ends, the number of snapshots that may break off, and the
+/// pause before the next attempt.
 const RETRIES: u32 = 30;
+const SNAPSHOTS: u32 = 3;
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) struct Follower<'e> {
@@ -40,6 +42,9 @@ pub(super) struct Follower<'e> {
     position: Option<Position>,
     /// Position of the snapshot that is being copied.
     snapshot: Option<Position>,
+    /// Number of strings that the snapshot gave, and of the keys that the source had when it began.
+    strings: u64,
+    source_keys: u64,
     /// Offset of the end of the last command that was taken.
     taken: u64,
     /// Database of the next command.
@@ -50,6 +55,8 @@ pub(super) struct Follower<'e> {
     /// True if the target had keys when the snapshot began: the source may have deleted some of them.
     has_older_keys: bool,
     retries: u32,
+    /// Number of snapshots that began since one was copied to its end.
+    snapshots: u32,
     pub(super) commands: u64,
 }
 
@@ -70,11 +77,14 @@ impl<'e> Follower<'e> {
             taken: position.as_ref().map_or(0, |position: &Position| position.offset),
             position,
             snapshot: None,
+            strings: 0,
+            source_keys: 0,
             database: database.unwrap_or(0),
             stale: BTreeSet::new(),
             last_write: Instant::now(),
             has_older_keys,
             retries: 0,
+            snapshots: 0,
             commands: 0,
         }
     }
@@ -127,10 +137,12 @@ impl<'e> Follower<'e> {
     fn take(&mut self, event: Event) -> Result<(), Failure> {
         match event {
             Event::Snapshot(position) => {
-                // A second snapshot, because the source no longer has the changes since the last position.
-                self.has_older_keys |= self.position.take().is_some();
-                (self.snapshot, self.database, self.retries) = (Some(position), 0, 0);
+                // A second snapshot: the last one broke off, or the source no longer has the changes since the last position.
+                self.has_older_keys |= self.has_begun();
+                (self.position, self.snapshot, self.database) = (None, Some(position), 0);
                 self.stale.clear();
+                (self.strings, self.snapshots) = (0, self.snapshots + 1);
+                self.source_keys = self.ends.source.databases()?.iter().map(|(_, keys)| keys).sum();
                 Ok(())
             }
             Event::Record(record, progress) => self.record(record, progress),
@@ -138,6 +150,7 @@ impl<'e> Follower<'e> {
                 self.ends.left_out.merge(left_out);
                 self.ends.sink.finish(&mut self.ends.left_out)?;
                 self.position = self.snapshot.take();
+                (self.retries, self.snapshots) = (0, 0);
                 self.taken = self.position.as_ref().map_or(0, |position| position.offset);
                 if self.has_older_keys && self.ends.is_owned {
                     pass(self.ends, Action::DeleteExtra)?;
@@ -162,6 +175,10 @@ impl<'e> Follower<'e> {
 
     fn record(&mut self, record: Record, progress: (u64, Option<u64>)) -> Result<(), Failure> {
         self.ends.throttle.spend(1);
+        self.strings += 1;
+        // The length of a snapshot that the source makes while it sends it is not known.
+        let by_keys = (self.strings, Some(self.source_keys.max(self.strings)));
+        let progress = if progress.1.is_some() { progress } else { by_keys };
         if record.expires_at_ms.is_some_and(|at| at <= now_ms()) {
             self.ends.left_out.add("expired");
         } else {
@@ -174,7 +191,10 @@ impl<'e> Follower<'e> {
     fn reconnect(&mut self, failure: Failure) -> Result<(), Failure> {
         let (Failure::Failed(why) | Failure::Usage(why)) = failure;
         self.retries += 1;
-        if self.position.is_none() {
+        if !self.has_begun() {
+            return Err(Failure::Failed(why));
+        }
+        if self.snapshots >= SNAPSHOTS {
             return Err(Failure::Failed(format!(
                 "{why}; the snapshot was not copied to its end: run the import again (a source that drops a slow replica: raise \
                  client-output-buffer-limit for replicas there, or use --by scan)"
