@@ -115,6 +115,80 @@ fn links_lead_somewhere() {
     }
 }
 
+/// A page that the table of contents lacks is not in the site; mdBook makes an empty page for an entry without a file.
+#[test]
+fn every_page_is_in_the_table_of_contents() {
+    let docs = root().join("docs");
+    let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).expect("it can be read");
+    let listed = split_links(&summary).1;
+    let unique: BTreeSet<&str> = listed.iter().copied().collect();
+    assert_eq!(unique.len(), listed.len(), "a page is listed twice");
+    let mut pages = Vec::new();
+    markdown_below(&docs, &mut pages);
+    let pages: BTreeSet<String> = pages
+        .iter()
+        .map(|page| page.strip_prefix(&docs).expect("it lies there").display().to_string())
+        .filter(|page| page != "SUMMARY.md")
+        .collect();
+    let missing: Vec<_> = pages.iter().filter(|page| !unique.contains(page.as_str())).collect();
+    assert!(missing.is_empty(), "docs/SUMMARY.md lacks {missing:?}");
+    let unknown: Vec<_> = unique.iter().filter(|page| !pages.contains(**page)).collect();
+    assert!(unknown.is_empty(), "docs/SUMMARY.md lists {unknown:?}, which do not exist");
+}
+
+/// Returns the anchors of a page: its headings as GitHub and mdBook name them.
+fn anchors(text: &str) -> BTreeSet<String> {
+    let headings = split_fences(text).0;
+    let headings = headings.lines().filter(|line| line.starts_with('#'));
+    let mut anchors = BTreeSet::new();
+    for heading in headings {
+        let heading = heading.trim_start_matches('#').trim();
+        // The text of a link counts, its target does not.
+        let shown: String = heading.split("](").enumerate().fold(String::new(), |text, (part, piece)| {
+            let piece = if part == 0 { piece } else { piece.split_once(')').map_or("", |(_, rest)| rest) };
+            text + piece
+        });
+        let kept = shown.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+        let name: String = kept.map(|c| if c == ' ' { '-' } else { c }).collect::<String>().to_lowercase();
+        let number = (0..).find(|number| !anchors.contains(&numbered(&name, *number))).expect("one is free");
+        anchors.insert(numbered(&name, number));
+    }
+    anchors
+}
+
+fn numbered(name: &str, number: usize) -> String {
+    if number == 0 { name.to_owned() } else { format!("{name}-{number}") }
+}
+
+#[test]
+fn links_lead_to_headings_that_exist() {
+    let mut missing = Vec::new();
+    for document in documents() {
+        let text = std::fs::read_to_string(&document).expect("it can be read");
+        for link in split_links(&split_fences(&text).0).1 {
+            let Some((path, anchor)) = link.split_once('#').filter(|(path, _)| !path.contains("://")) else {
+                continue;
+            };
+            let beside = document.parent().expect("it lies in a directory");
+            let target = if path.is_empty() { document.clone() } else { beside.join(path) };
+            let is_page = target.extension().is_some_and(|extension| extension == "md");
+            if is_page && !anchors(&std::fs::read_to_string(&target).unwrap_or_default()).contains(anchor) {
+                missing.push(format!("{} links to {link}", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "these headings do not exist:\n{}", missing.join("\n"));
+}
+
+#[test]
+fn a_missing_heading_is_noticed() {
+    let of = |text: &str| anchors(text).into_iter().collect::<Vec<_>>();
+    assert_eq!(
+        of("# A b: c\n## `x-y` [z](w.md)\n```\n# no heading\n```\n## A b: c\n"),
+        ["a-b-c", "a-b-c-1", "x-y-z"]
+    );
+}
+
 #[test]
 fn paths_in_backticks_exist() {
     let top = top_directories();

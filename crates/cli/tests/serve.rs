@@ -23,6 +23,8 @@ mod drives;
 mod inspect;
 #[path = "serve/live.rs"]
 mod live;
+#[path = "serve/moving.rs"]
+mod moving;
 #[path = "serve/packages.rs"]
 mod packages;
 #[path = "serve/service.rs"]
@@ -37,6 +39,8 @@ mod tls;
 mod tools;
 #[path = "serve/transfer.rs"]
 mod transfer;
+#[path = "serve/tutorial.rs"]
+mod tutorial;
 #[path = "serve/unix_socket.rs"]
 mod unix_socket;
 

@@ -116,6 +116,15 @@ impl Client {
         sent.map_err(|error| self.lost(&error))
     }
 
+    /// Returns the connection, for a protocol that is not question and answer. Bytes that have arrived are read from it first.
+    ///
+    /// # Errors
+    /// If queued commands cannot be sent.
+    pub(crate) fn into_stream(mut self) -> Result<BufReader<Stream>, Trouble> {
+        self.flush()?;
+        Ok(self.reader)
+    }
+
     /// Receives the next answer, which may be an error of the server.
     ///
     /// # Errors

@@ -39,6 +39,53 @@ pub(crate) struct Login {
     /// Time limit for every answer of the server, such as 30s.
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     timeout: Option<Duration>,
+    /// Environment variable of the password, if it is not ESKER_PASSWORD.
+    #[arg(skip)]
+    variable: Option<&'static str>,
+}
+
+/// The same for the server of `--from`, where a call has two servers.
+#[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Connection to the server of --from")]
+pub(crate) struct FromLogin {
+    /// User to log in as; the password is in ESKER_FROM_PASSWORD or in --from-password-file.
+    #[arg(long, value_name = "NAME", requires = "from")]
+    from_user: Option<String>,
+    /// File that holds the password in its first line.
+    #[arg(long, value_name = "PATH", requires = "from")]
+    from_password_file: Option<PathBuf>,
+    /// Speak TLS.
+    #[arg(long, requires = "from")]
+    from_tls: bool,
+    /// Certificates of the trusted authorities (PEM) [default: those of the system].
+    #[arg(long, value_name = "FILE", requires = "from_tls")]
+    from_ca: Option<PathBuf>,
+    /// Certificate to show (PEM), with the chain behind it.
+    #[arg(long, value_name = "FILE", requires = "from_tls", requires = "from_key")]
+    from_cert: Option<PathBuf>,
+    /// Its private key (PEM).
+    #[arg(long, value_name = "FILE", requires = "from_cert")]
+    from_key: Option<PathBuf>,
+    /// Name that the server's certificate must be for, if it is not the one of the address.
+    #[arg(long, value_name = "NAME", requires = "from_tls")]
+    from_server_name: Option<String>,
+}
+
+impl FromLogin {
+    /// Returns the login, with the time limit of `other`.
+    pub(crate) fn login(&self, other: &Login) -> Login {
+        Login {
+            user: self.from_user.clone(),
+            password_file: self.from_password_file.clone(),
+            tls: self.from_tls,
+            ca: self.from_ca.clone(),
+            cert: self.from_cert.clone(),
+            key: self.from_key.clone(),
+            server_name: self.from_server_name.clone(),
+            timeout: other.timeout,
+            variable: Some("ESKER_FROM_PASSWORD"),
+        }
+    }
 }
 
 impl Login {
@@ -73,14 +120,16 @@ impl Login {
     }
 
     fn credentials(&self) -> Result<Option<(Option<String>, String)>, Failure> {
+        let variable = self.variable.unwrap_or("ESKER_PASSWORD");
         let password = match &self.password_file {
             Some(path) => Some(secret::read(path).map_err(Failure::Usage)?),
-            None => std::env::var("ESKER_PASSWORD").ok().filter(|password| !password.is_empty()),
+            None => std::env::var(variable).ok().filter(|password| !password.is_empty()),
         };
         if self.user.is_some() && password.is_none() {
-            return Err(Failure::Usage(
-                "--user needs a password: give it as ESKER_PASSWORD or in --password-file".to_owned(),
-            ));
+            let prefix = if self.variable.is_some() { "from-" } else { "" };
+            return Err(Failure::Usage(format!(
+                "--{prefix}user needs a password: give it as {variable} or in --{prefix}password-file"
+            )));
         }
         Ok(password.map(|password| (self.user.clone(), password)))
     }

@@ -17,5 +17,6 @@ mod tls;
 
 pub(crate) use connection::{Client, Server};
 pub(crate) use errors::Trouble;
-pub(crate) use login::Login;
+pub(crate) use login::{FromLogin, Login};
 pub(crate) use resp::{Answer, write_command};
+pub(crate) use stream::Stream;

@@ -12,7 +12,7 @@ use super::tls::Tls;
 /// error.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-pub(super) enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
 }
@@ -39,6 +39,14 @@ impl Stream {
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         Ok(Stream::Tls(Box::new(StreamOwned::new(connection, stream))))
+    }
+
+    /// Sets the time limit of every read.
+    pub(crate) fn set_read_timeout(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Stream::Plain(stream) => stream.set_read_timeout(Some(limit)),
+            Stream::Tls(stream) => stream.sock.set_read_timeout(Some(limit)),
+        }
     }
 
     /// Returns true if the connection is encrypted.

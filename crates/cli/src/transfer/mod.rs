@@ -1,5 +1,5 @@
 //! `esker import` and `esker export`: keys from and to files, a server, or a store that no process has
-//! open.
+//! open; and from one running server to another (`live`).
 //!
 //! A transfer has a source and a sink of records: files (`json_lines`, `table`, `stream`), a server
 //! (`remote`), or a store (`local`). Expired records are left out. Files of Redis (`rdb`, `aof`) contain
@@ -9,6 +9,8 @@ mod aof;
 mod file;
 mod input;
 mod json_lines;
+mod keys;
+mod live;
 mod local;
 mod progress;
 mod rdb;
@@ -27,6 +29,7 @@ use self::aof::{Files, Options};
 pub(crate) use self::aof::{Surveyed, has_manifest, survey};
 use self::file::Format;
 pub(crate) use self::input::is_standard;
+use self::live::Live;
 use self::local::LocalSink;
 pub(crate) use self::local::Places;
 use self::progress::Shown;
@@ -39,8 +42,8 @@ use crate::terminal::{Failure, note, say};
 /// Default time limit of a server for accepting a connection and for every read and write.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Writes keys from a file to a server, or to a store that no process has open, each to the database that the file names.
-/// Existing keys are replaced.
+/// Writes keys from a file to a server, or to a store that no process has open, each to the database that the file names; or
+/// copies a running server to another. Existing keys are replaced.
 #[derive(Parser)]
 #[command(after_help = "\
 Examples:
@@ -49,13 +52,15 @@ Examples:
   esker import keys.jsonl --dir ./esker-data       into a store that no server has open
   esker import - --format csv --to 10.0.0.7:6379 < keys.csv
   esker import keys.jsonl --to db1:6380 --tls --ca ca.pem --user loader --password-file secret
+  esker import --from redis1:6379 --to 7379 --follow     a running Redis, until Ctrl-C; then the servers are compared
+  esker import --from 7379 --to redis2:6379              and back to a running Redis
 
 Exit code 0 if all was imported, whatever was left out because it is no string, has expired or was not asked for; 1 if
 something failed on the way, the file ends within a command, or the target cannot hold it (too long, an empty key, a database
-that is not there): what was imported stays; 2 if the call is wrong.")]
+that is not there): what was imported stays; 2 if the call is wrong. With --from it is 1 if keys differ in the end.")]
 pub(crate) struct Import {
     /// Input file; - for stdin.
-    #[arg(value_name = "FILE", required_unless_present = "rdb", conflicts_with = "rdb")]
+    #[arg(value_name = "FILE", required_unless_present_any = ["rdb", "from"], conflicts_with = "rdb")]
     file: Option<PathBuf>,
     /// An RDB file or append-only file of Redis or Valkey, or the directory or manifest of one: its strings. Other types are
     /// counted.
@@ -76,6 +81,8 @@ pub(crate) struct Import {
     #[command(flatten)]
     login: Login,
     #[command(flatten)]
+    live: Live,
+    #[command(flatten)]
     places: Places,
     /// Memory for the store; 10 bytes a key beside 512m are enough [default: 512m, or the need of the existing keys].
     #[arg(long, value_name = "SIZE", value_parser = esker_command::parse, conflicts_with = "to")]
@@ -95,6 +102,7 @@ Examples:
   esker export keys.jsonl --from 6379
   esker export - --format resp --dir ./esker-data | redis-cli --pipe
   esker export keys.csv --format csv --encoding hex --from 10.0.0.7:6379 --user backup
+  esker import --from 6379 --to redis1:6379        to a running Redis, without a file
 
 Exit code 0 if all was exported; 1 if records are damaged: then the file has all
 others; or if something failed on the way: then there is no file; 2 if the call
@@ -129,6 +137,9 @@ enum From {
 }
 
 pub(crate) fn import(arguments: &Import) -> Result<(), Failure> {
+    if let (Some(from), Some(to)) = (&arguments.live.from, &arguments.to) {
+        return live::run(&arguments.live, from, to, &arguments.login, arguments.json);
+    }
     let from = match (&arguments.rdb, &arguments.file) {
         (Some(path), _) => {
             let options = Options { database: arguments.database, allow_cut: arguments.allow_truncated };

@@ -50,6 +50,12 @@ impl LeftOut {
         self.add(what);
     }
 
+    /// Adds the counts of another.
+    pub(super) fn merge(&mut self, other: LeftOut) {
+        self.missed += other.missed;
+        other.of.into_iter().for_each(|(what, count)| self.add_many(what, count));
+    }
+
     pub(super) fn add_many(&mut self, what: impl Into<String>, count: u64) {
         if count > 0 {
             *self.of.entry(what.into()).or_default() += count;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use esker_engine::Bytes;
 
+use super::keys::{Keys, State};
 use super::local::DAMAGED;
 use super::record::{
     Destination, EMPTY_KEY, Found, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database,
@@ -14,17 +15,6 @@ use crate::terminal::Failure;
 /// Limits of commands and bytes in flight.
 const COMMANDS_MAX: usize = 512;
 const COMMANDS_BYTES: usize = 1 << 20;
-
-/// Number of keys that one SCAN requests.
-const STEP_KEYS: &[u8] = b"1000";
-
-/// Number of keys that one transaction reads: initially, and at most. It grows while values are short.
-const READ_KEYS: usize = 32;
-const READ_KEYS_MAX: usize = 1000;
-const READ_BYTES: usize = 1 << 20;
-
-/// Esker's answer if a record that a transaction reads is damaged.
-const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
 
 /// A command in flight.
 enum Sent {
@@ -73,6 +63,41 @@ impl RemoteSink {
                 (_, Sent::Put(_)) => self.written += 1,
                 (_, Sent::Select | Sent::Delete(_)) => {}
             }
+        }
+        Ok(())
+    }
+
+    /// Returns false if the server does not have a database.
+    pub(super) fn has_database(&mut self, database: u8, left_out: &mut LeftOut) -> Result<bool, Failure> {
+        self.select(database, left_out)
+    }
+
+    /// Deletes a key if it exists. The command may be sent later.
+    pub(super) fn remove(
+        &mut self,
+        database: u8,
+        key: &Bytes,
+        left_out: &mut LeftOut,
+    ) -> Result<(), Failure> {
+        if !self.select(database, left_out)? {
+            return Ok(());
+        }
+        self.client.send(&[b"DEL", key])?;
+        self.sent_bytes += key.len();
+        self.sent.push_back(Sent::Delete(key.clone()));
+        self.settle_if_many(left_out)
+    }
+
+    /// Executes a command that changes many keys of a database, after all commands in flight.
+    pub(super) fn execute(
+        &mut self,
+        database: u8,
+        words: &[&[u8]],
+        left_out: &mut LeftOut,
+    ) -> Result<(), Failure> {
+        if self.select(database, left_out)? {
+            self.settle(left_out)?;
+            self.client.ask(words)?;
         }
         Ok(())
     }
@@ -174,58 +199,37 @@ impl Destination for RemoteSink {
     }
 
     fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure> {
-        if !self.select(database, left_out)? {
-            return Ok(());
-        }
-        self.client.send(&[b"DEL", key])?;
-        self.sent_bytes += key.len();
-        self.sent.push_back(Sent::Delete(key.clone()));
-        self.settle_if_many(left_out)
+        self.remove(database, key, left_out)
     }
 }
 
-/// Reads keys with SCAN, and the value and expiry of a key in one transaction, so that they belong
-/// together.
+/// Reads all keys of a server with SCAN.
 pub(super) struct RemoteSource {
-    client: Client,
+    keys: Keys,
     /// The database being read, and the remaining databases, the next one last.
     database: u8,
     databases: Vec<u8>,
     /// The cursor; `None` before the first step.
     cursor: Option<Vec<u8>>,
-    keys: VecDeque<Vec<u8>>,
-    /// Number of keys in the next transaction.
-    width: usize,
+    names: VecDeque<Bytes>,
     records: VecDeque<Record>,
     passed: u64,
     total: u64,
 }
 
 impl RemoteSource {
-    pub(super) fn new(mut client: Client) -> Result<RemoteSource, Failure> {
-        let (mut databases, mut total) = (Vec::new(), 0);
-        if let Answer::Text(text) = client.ask(&[b"INFO", b"keyspace"])? {
-            for (number, keys) in keys_of_databases(&String::from_utf8_lossy(&text))? {
-                databases.push(number);
-                total += keys;
-            }
-        }
+    pub(super) fn new(client: Client) -> Result<RemoteSource, Failure> {
+        let mut keys = Keys::new(client)?;
+        let all = keys.databases()?;
+        let total = all.iter().map(|(_, keys)| keys).sum();
+        let mut databases: Vec<u8> = all.into_iter().map(|(number, _)| number).collect();
         databases.retain(|number| *number > 0);
         databases.reverse();
-        Ok(RemoteSource {
-            client,
-            database: 0,
-            databases,
-            cursor: None,
-            keys: VecDeque::new(),
-            width: READ_KEYS,
-            records: VecDeque::new(),
-            passed: 0,
-            total,
-        })
+        let (names, records) = (VecDeque::new(), VecDeque::new());
+        Ok(RemoteSource { keys, database: 0, databases, cursor: None, names, records, passed: 0, total })
     }
 
-    /// Reads the next keys of the iteration. Returns false after the last.
+    /// Reads the next names of the iteration. Returns false after the last.
     fn step(&mut self) -> Result<bool, Failure> {
         let cursor = match self.cursor.take() {
             None => b"0".to_vec(),
@@ -234,109 +238,34 @@ impl RemoteSource {
                     self.cursor = Some(cursor);
                     return Ok(false);
                 };
-                if let Answer::Error(error) = self.client.ask(&[b"SELECT", next.to_string().as_bytes()])? {
-                    return Err(self.client.refused(&error).into());
-                }
                 self.database = next;
                 cursor
             }
             Some(cursor) => cursor,
         };
-        let answer = self.client.ask(&[b"SCAN", &cursor, b"COUNT", STEP_KEYS])?;
-        let Answer::Parts(parts) = answer else { return Err(self.client.unexpected("SCAN").into()) };
-        let Ok([Answer::Text(next), Answer::Parts(keys)]) = <[Answer; 2]>::try_from(parts) else {
-            return Err(self.client.unexpected("SCAN").into());
-        };
+        let (next, names) = self.keys.scan(self.database, &cursor)?;
         self.cursor = Some(next);
-        self.keys.extend(keys.into_iter().filter_map(|key| match key {
-            Answer::Text(key) => Some(key),
-            _ => None,
-        }));
+        self.names.extend(names);
         Ok(true)
     }
 
-    /// Reads keys; one by one if the server lacks the memory for all of them together, or if one of their
-    /// records is damaged.
-    fn read(&mut self, keys: &[Vec<u8>], left_out: &mut LeftOut) -> Result<(), Failure> {
-        self.client.send(&[b"MULTI"])?;
-        for key in keys {
-            self.client.send(&[b"GET", key])?;
-            self.client.send(&[b"PEXPIRETIME", key])?;
-        }
-        self.client.send(&[b"EXEC"])?;
-        let mut refused = None;
-        for _ in 0..=2 * keys.len() {
-            if let Answer::Error(error) = self.client.receive()? {
-                refused.get_or_insert(error);
-            }
-        }
-        match self.client.receive()? {
-            Answer::Parts(answers) if answers.len() == 2 * keys.len() => {
-                let mut answers = answers.into_iter();
-                for key in keys {
-                    let pair = (answers.next(), answers.next());
-                    self.found(key, pair, left_out)?;
+    fn read(&mut self, names: Vec<Bytes>, left_out: &mut LeftOut) -> Result<(), Failure> {
+        let (database, mut others) = (self.database, Vec::new());
+        let states = self.keys.read(database, &names)?;
+        for (key, state) in names.into_iter().zip(states) {
+            self.passed += 1;
+            match state {
+                State::String(value, expires_at_ms) => {
+                    self.records.push_back(Record { database, key, value, expires_at_ms });
                 }
-                Ok(())
+                State::Absent => {}
+                State::Other => others.push(key),
+                State::Damaged => left_out.add(DAMAGED),
             }
-            Answer::Error(error) if keys.len() == 1 && error.starts_with(DAMAGED_ANSWER) => {
-                self.passed += 1;
-                left_out.add(DAMAGED);
-                Ok(())
-            }
-            // The error while commands were queued is more specific.
-            Answer::Error(error) if keys.len() == 1 || refused.is_some() => {
-                Err(self.client.refused(&refused.unwrap_or(error)).into())
-            }
-            Answer::Error(_) => {
-                keys.iter().try_for_each(|key| self.read(std::slice::from_ref(key), left_out))
-            }
-            _ => Err(self.client.unexpected("EXEC").into()),
         }
-    }
-
-    fn found(
-        &mut self,
-        key: &[u8],
-        pair: (Option<Answer>, Option<Answer>),
-        left_out: &mut LeftOut,
-    ) -> Result<(), Failure> {
-        self.passed += 1;
-        match pair {
-            (Some(Answer::Text(value)), Some(Answer::Integer(at))) => {
-                let expires_at_ms = u64::try_from(at).ok();
-                let key = Bytes::copy_from_slice(key);
-                let (database, value) = (self.database, value.into());
-                self.records.push_back(Record { database, key, value, expires_at_ms });
-            }
-            // Deleted or expired since SCAN returned it.
-            (Some(Answer::Nothing), _) => {}
-            (Some(Answer::Error(error)), _) if error.starts_with("WRONGTYPE") => left_out.add("no string"),
-            (Some(Answer::Error(error)), _) | (_, Some(Answer::Error(error))) => {
-                return Err(self.client.refused(&error).into());
-            }
-            _ => return Err(self.client.unexpected("GET").into()),
-        }
+        self.keys.types(database, &others)?.into_iter().for_each(|name| left_out.add(name));
         Ok(())
     }
-}
-
-/// Returns the databases that have keys, with their numbers of keys, from INFO.
-fn keys_of_databases(info: &str) -> Result<Vec<(u8, u64)>, Failure> {
-    let as_number = |(number, keys): (u64, u64)| match u8::try_from(number) {
-        Ok(number) => Ok((number, keys)),
-        Err(_) => Err(Failure::Failed(format!(
-            "database {number} of the server has {keys} keys, but only databases 0 to 255 can be exported: nothing was exported"
-        ))),
-    };
-    info.lines().filter_map(keys_of_database).map(as_number).collect()
-}
-
-/// Parses a line of INFO: `db3:keys=2,expires=1,avg_ttl=0`.
-fn keys_of_database(line: &str) -> Option<(u64, u64)> {
-    let (number, rest) = line.strip_prefix("db")?.split_once(":keys=")?;
-    let keys = rest.split(',').next()?;
-    Some((number.parse().ok()?, keys.parse().ok()?))
 }
 
 impl Source for RemoteSource {
@@ -345,38 +274,17 @@ impl Source for RemoteSource {
             if let Some(record) = self.records.pop_front() {
                 return Ok(Some(record));
             }
-            if self.keys.is_empty() && !self.step()? {
+            if self.names.is_empty() && !self.step()? {
                 return Ok(None);
             }
-            let keys: Vec<_> = self.keys.drain(..self.keys.len().min(self.width)).collect();
-            if !keys.is_empty() {
-                self.read(&keys, left_out)?;
-                let bytes: usize = self.records.iter().map(|record| record.value.len()).sum();
-                self.width = match bytes {
-                    ..=READ_BYTES => (2 * self.width).min(READ_KEYS_MAX),
-                    _ => (self.width / 2).max(1),
-                };
+            let names: Vec<_> = self.names.drain(..self.names.len().min(self.keys.width())).collect();
+            if !names.is_empty() {
+                self.read(names, left_out)?;
             }
         }
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
         (self.passed, Some(self.total.max(self.passed)))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn databases_are_exported_or_refused() {
-        let info = "# Keyspace\r\ndb0:keys=2,expires=1,avg_ttl=0\r\ndb255:keys=7,expires=0,avg_ttl=0\r\n";
-        assert_eq!(keys_of_databases(info).ok(), Some(vec![(0, 2), (255, 7)]));
-        let Err(Failure::Failed(why)) = keys_of_databases(&format!("{info}db256:keys=9,expires=0\r\n"))
-        else {
-            panic!("database 256 is passed over");
-        };
-        assert!(why.contains("database 256 of the server has 9 keys"), "{why}");
     }
 }

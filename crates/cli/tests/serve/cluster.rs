@@ -70,7 +70,7 @@ struct Cluster {
 /// Time after which a cluster counts as dead.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn free_ports(count: usize) -> Vec<u16> {
+pub(super) fn free_ports(count: usize) -> Vec<u16> {
     let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }

@@ -17,7 +17,7 @@ const LINE_BYTES_MAX: u64 = 1 << 10;
 
 /// The next item of a file.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(in crate::transfer) enum Step {
     /// A command, and the offset of its first byte.
     Command { at: u64, words: Vec<Bytes> },
     /// The file ends after a command.
@@ -27,7 +27,7 @@ pub(super) enum Step {
 }
 
 /// Reads the commands of one file.
-pub(super) struct Commands<R> {
+pub(in crate::transfer) struct Commands<R> {
     reader: R,
     name: String,
     /// The offset of the next byte in the file.
@@ -42,15 +42,15 @@ enum Stop {
 
 impl<R: BufRead> Commands<R> {
     /// Reads commands from `offset` of the file `name` on.
-    pub(super) fn new(reader: R, name: String, offset: u64) -> Commands<R> {
+    pub(in crate::transfer) fn new(reader: R, name: String, offset: u64) -> Commands<R> {
         Commands { reader, name, offset }
     }
 
-    pub(super) fn name(&self) -> &str {
+    pub(in crate::transfer) fn name(&self) -> &str {
         &self.name
     }
 
-    pub(super) fn offset(&self) -> u64 {
+    pub(in crate::transfer) fn offset(&self) -> u64 {
         self.offset
     }
 
@@ -58,7 +58,7 @@ impl<R: BufRead> Commands<R> {
     ///
     /// # Errors
     /// If the file cannot be read, or the bytes are not a command. The message names the offset.
-    pub(super) fn next(&mut self) -> Result<Step, Failure> {
+    pub(in crate::transfer) fn next(&mut self) -> Result<Step, Failure> {
         loop {
             let at = self.offset;
             let line = match self.line(at) {

@@ -17,7 +17,7 @@ mod tests;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
-use self::commands::{Commands, Step};
+pub(super) use self::commands::{Commands, Step};
 pub(crate) use self::manifest::has_manifest;
 use self::overlay::Overlay;
 use self::replay::{Replay, Stop};
