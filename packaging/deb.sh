@@ -1,7 +1,8 @@
 #!/bin/sh
 # Makes a Debian package of a built esker: packaging/deb.sh target/release/esker [DIRECTORY]. Needs dpkg-deb; packaging/build calls it.
 # It holds the command, esker-ssd if that lies beside the command, manual pages and completions, the unit for systemd, settings in
-# /etc/esker, and licences: NOTICES is a file with those of the linked packages. COMPRESSION may be xz (the default), gzip or none.
+# /etc/esker, and licences: NOTICES is a file with those of the linked packages. COMPRESSION may be xz (the default), gzip or none;
+# BUILD makes a later package of the same version.
 set -eu
 
 binary=$1
@@ -12,7 +13,7 @@ trap 'rm -rf "$tree"' EXIT
 chmod 0755 "$tree"
 umask 022
 
-version=$("$binary" --version | cut -d' ' -f2)
+version=$("$binary" --version | cut -d' ' -f2)${BUILD:++build$BUILD}
 architecture=$(dpkg --print-architecture)
 depends=adduser
 if ! ldd "$binary" 2>&1 | grep -q -e 'statically linked' -e 'not a dynamic'; then

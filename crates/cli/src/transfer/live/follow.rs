@@ -310,7 +310,6 @@ impl<'e> Follower<'e> {
 
     /// Writes all that was taken to the target, and acknowledges it.
     fn write(&mut self) -> Result<(), Failure> {
-        self.last_write = Instant::now();
         let mut stale: Vec<(u8, Bytes)> = std::mem::take(&mut self.stale).into_iter().collect();
         while let Some((database, _)) = stale.first() {
             let database = *database;
@@ -323,6 +322,8 @@ impl<'e> Follower<'e> {
             }
         }
         self.ends.sink.finish(&mut self.ends.left_out)?;
+        // After the write: a slow one must not make the next one smaller.
+        self.last_write = Instant::now();
         let Some(position) = &mut self.position else { return Ok(()) };
         position.offset = self.taken;
         self.link.acknowledge(self.taken);
