@@ -163,12 +163,13 @@ impl Node {
         if nodes.len() < 2 {
             return Err("it is the only node of the cluster".into());
         }
-        let (fleet, topology) = (self.fleet(), self.current_topology());
-        if self.is_up(node) && fleet.load(node) > 0 {
+        let topology = self.current_topology();
+        let data = topology.groups.iter().filter(|group| group.number != META_GROUP);
+        let copies = data.filter(|group| group.placed.contains(&node) || group.voters.contains(&node)).count();
+        if self.is_up(node) && copies > 0 {
             return Err(format!(
-                "node {node:016x} answers, and has copies of {} groups; drain it first (esker cluster drain), or stop it if \
-                 it is to be given up",
-                fleet.load(node)
+                "node {node:016x} answers, and has copies of {copies} groups; drain it first (esker cluster drain), or stop it \
+                 if it is to be given up"
             ));
         }
         let concerned = topology.groups.iter().filter(|group| group.voters.contains(&node));

@@ -47,7 +47,7 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
     }
     of_placement(&mut figures, node);
     for replica in node.replicas.values() {
-        of_group(&mut figures, replica);
+        of_group(&mut figures, replica, node.is_placed(replica.number()));
     }
     let mut figures = figures.0;
     figures.sort_by_key(|figure| figure.name);
@@ -72,11 +72,13 @@ fn of_placement(figures: &mut Figures, node: &Node) {
     }
 }
 
-fn of_group(figures: &mut Figures, replica: &Group) {
+/// Adds the figures of a group. A group that does not belong here has counters alone: its replica knows neither voters nor a
+/// leader, which is no fault.
+fn of_group(figures: &mut Figures, replica: &Group, is_placed: bool) {
     let (status, labels) = (replica.status(), (Some(replica.number()), None));
     let (counters, leads) = (status.counters, u64::from(replica.ready_term().is_ok()));
     let has_leader = u64::from(leads == 1 || status.leader.is_some());
-    for (name, help, value) in [
+    let gauges = [
         ("leads", "1 if this node leads the group and serves it.", leads),
         ("has_leader", "1 if this node knows a leader of the group.", has_leader),
         (
@@ -102,7 +104,8 @@ fn of_group(figures: &mut Figures, replica: &Group) {
         ),
         ("purged_index", "Index up to which entries are purged here.", status.purged),
         ("queued_bytes", "Bytes of writes that wait or are on their way.", counters.queued_bytes),
-    ] {
+    ];
+    for (name, help, value) in gauges.into_iter().filter(|_| is_placed) {
         figures.add(name, help, labels, value);
     }
     for (name, help, value) in [
