@@ -55,7 +55,9 @@ enum Verb {
         at: At,
     },
     /// Moves all groups away from a node, which then can be removed
-    #[command(after_help = "Examples:\n  esker cluster drain 10.0.0.8:6379\n  esker cluster drain 10.0.0.8:6379 --cancel")]
+    #[command(
+        after_help = "Examples:\n  esker cluster drain 10.0.0.8:6379\n  esker cluster drain 10.0.0.8:6379 --cancel"
+    )]
     Drain {
         /// Id, or RESP address, of the node.
         node: String,
@@ -158,8 +160,9 @@ impl At {
         let Answer::Text(text) = client.ask(&[b"CLUSTER", b"ESKER", b"REBALANCE", b"DRY-RUN"])? else {
             return Err(client.unexpected("CLUSTER ESKER REBALANCE").into());
         };
-        serde_json::from_slice(&text)
-            .map_err(|error| Failure::Failed(format!("{} sent moves that are not understood: {error}", self.from)))
+        serde_json::from_slice(&text).map_err(|error| {
+            Failure::Failed(format!("{} sent moves that are not understood: {error}", self.from))
+        })
     }
 
     /// Asks for a change.
@@ -200,9 +203,10 @@ pub(crate) fn run(Arguments { verb }: &Arguments) -> Result<(), Failure> {
             let words = if *dead { &words[..] } else { &words[..2] };
             at.change(words, &format!("{node} is no node of the cluster any more"))
         }
-        Verb::Drain { node, cancel: false, at } => {
-            at.change(&["DRAIN", node], &format!("{node} is being drained; esker cluster status shows what is left"))
-        }
+        Verb::Drain { node, cancel: false, at } => at.change(
+            &["DRAIN", node],
+            &format!("{node} is being drained; esker cluster status shows what is left"),
+        ),
         Verb::Drain { node, cancel: true, at } => {
             at.change(&["DRAIN", node, "CANCEL"], &format!("{node} keeps its groups"))
         }
@@ -216,10 +220,13 @@ pub(crate) fn run(Arguments { verb }: &Arguments) -> Result<(), Failure> {
         }
         Verb::Replicas { copies, at } => {
             let words = ["REPLICAS", &copies.to_string()];
-            at.change(&words, &format!("each group gets {copies} copies; esker cluster status shows the progress"))
+            at.change(
+                &words,
+                &format!("each group gets {copies} copies; esker cluster status shows the progress"),
+            )
         }
         Verb::Pause(at) => at.change(&["PAUSE"], "no copies are begun; those in progress are completed"),
-        Verb::Resume(at) => at.change(&["RESUME"], "copies are begun again")
+        Verb::Resume(at) => at.change(&["RESUME"], "copies are begun again"),
     }
 }
 

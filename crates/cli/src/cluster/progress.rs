@@ -1,4 +1,4 @@
-//! Moves of groups as text: those in progress, with what is left of them, and those that balancing would make.
+//! Moves of groups as text: those in progress with their remaining bytes and time, and those that balancing would make.
 
 use std::fmt::Write;
 
@@ -45,11 +45,15 @@ pub(super) fn moves(state: &State) -> String {
         }
     }
     for node in state.nodes.iter().filter(|node| node.draining) {
-        let left: Vec<_> = data(state).filter(|group| group.placed.contains(&node.id) || group.voters.contains(&node.id)).collect();
+        let left: Vec<_> = data(state)
+            .filter(|group| group.placed.contains(&node.id) || group.voters.contains(&node.id))
+            .collect();
         let bytes = left.iter().map(|group| group.bytes).sum();
         let _ = match (left.len(), node.holds) {
             (0, 0) => writeln!(text, "{} is drained: esker cluster remove {}", node.resp, node.id),
-            (0, holds) => writeln!(text, "{} is being drained: it gives the space of {holds} groups back", node.resp),
+            (0, holds) => {
+                writeln!(text, "{} is being drained: it gives the space of {holds} groups back", node.resp)
+            }
             (count, _) => writeln!(
                 text,
                 "{} is being drained: {count} groups left, {}, {}",
@@ -70,7 +74,8 @@ pub(super) fn planned(state: &State, moves: &[Planned]) -> String {
     if moves.is_empty() {
         return "the groups are even: nothing to move\n".into();
     }
-    let named = |node: &Option<String>| node.as_deref().map_or("-".to_owned(), |node| state.address(node).to_owned());
+    let named =
+        |node: &Option<String>| node.as_deref().map_or("-".to_owned(), |node| state.address(node).to_owned());
     let mut text = format!("{:<6} {:<22} {:<22} {:>10}\n", "group", "from", "to", "bytes");
     for Planned { group, from, to, bytes } in moves {
         let _ = writeln!(text, "{group:<6} {:<22} {:<22} {:>10}", named(from), named(to), size(*bytes));

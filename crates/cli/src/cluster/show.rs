@@ -73,7 +73,11 @@ pub(super) fn status(state: &State) -> String {
     }
     if problems.is_empty() {
         let copies = state.replicas;
-        let _ = writeln!(text, "every group has a leader and {copies} {}", if copies == 1 { "copy" } else { "copies" });
+        let _ = writeln!(
+            text,
+            "every group has a leader and {copies} {}",
+            if copies == 1 { "copy" } else { "copies" }
+        );
     }
     text.push_str(&progress::moves(state));
     problems.iter().for_each(|problem| text.push_str(&format!("problem: {problem}\n")));
@@ -82,8 +86,7 @@ pub(super) fn status(state: &State) -> String {
 
 /// Returns the table of nodes.
 pub(super) fn nodes(state: &State) -> String {
-    let mut text =
-        format!(
+    let mut text = format!(
         "{:<17} {:<22} {:<22} {:<12} {:>5} {:>5} {:>10} {:>10}  {}\n",
         "id", "clients", "nodes", "zone", "leads", "holds", "used", "of", ""
     );

@@ -288,7 +288,8 @@ fn four_nodes_share_the_groups_and_one_is_drained_and_removed() {
     assert!(planned.contains("9 moves, ") && planned.contains(&cluster.resp(3)), "{planned}");
     cluster.esker_cluster(3, &["rebalance"]).unwrap();
     write(&mut cluster, 1);
-    cluster.wait_until_status(0, "every node has its share", |shown| shown.matches(", holds 9\n").count() == 4);
+    cluster
+        .wait_until_status(0, "every node has its share", |shown| shown.matches(", holds 9\n").count() == 4);
     assert!(cluster.esker_cluster(2, &["rebalance", "--dry-run"]).unwrap().contains("nothing to move"));
     check(&mut cluster, 1);
     // A node that is drained while another one is killed and comes back.

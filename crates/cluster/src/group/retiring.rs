@@ -6,7 +6,7 @@
 //!    question: then the node may have been added again, and have acknowledged entries.
 //! 3. The id of the membership is noted, durably, before anything is deleted. From then on the replica votes for no candidate
 //!    whose log ends before it: a candidate that has not heard of the change counts this vote, and the log that would have
-//!    refused it is gone.
+//!    refused that candidate is void.
 //! 4. The keyspace is deleted and the log voided, as for a snapshot that does not arrive. A crash in between is completed by
 //!    the next start. A leader that adds the node again finds an empty replica.
 

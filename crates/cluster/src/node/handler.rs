@@ -38,7 +38,9 @@ impl PeerHandler for Node {
                 let replica = node.replica(*group).filter(|_| from.is_some()).cloned();
                 return async move {
                     let Some(replica) = replica else {
-                        return PeerResponse::Refused("the sender is no member, or there is no such group".into());
+                        return PeerResponse::Refused(
+                            "the sender is no member, or there is no such group".into(),
+                        );
                     };
                     match replica.members().await {
                         Ok((nodes, id)) => PeerResponse::Members { nodes, id },

@@ -165,7 +165,8 @@ impl Node {
         }
         let topology = self.current_topology();
         let data = topology.groups.iter().filter(|group| group.number != META_GROUP);
-        let copies = data.filter(|group| group.placed.contains(&node) || group.voters.contains(&node)).count();
+        let copies =
+            data.filter(|group| group.placed.contains(&node) || group.voters.contains(&node)).count();
         if self.is_up(node) && copies > 0 {
             return Err(format!(
                 "node {node:016x} answers, and has copies of {copies} groups; drain it first (esker cluster drain), or stop it \

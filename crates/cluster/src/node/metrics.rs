@@ -129,7 +129,11 @@ fn of_group(figures: &mut Figures, replica: &Group, is_placed: bool) {
             "Copies of the group's keys received completely.",
             counters.snapshots_received,
         ),
-        ("retirements_total", "Times at which this node gave the space of the group back.", counters.retirements),
+        (
+            "retirements_total",
+            "Times at which this node gave the space of the group back.",
+            counters.retirements,
+        ),
         ("snapshot_bytes_total", "Bytes of keys and values sent in copies.", counters.snapshot_bytes),
     ] {
         figures.count(name, help, labels, value);

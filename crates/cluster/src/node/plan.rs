@@ -218,7 +218,10 @@ mod tests {
 
     #[test]
     fn removed_node_is_replaced_in_one_change() {
-        assert_eq!(members(&[1, 2, 3], &[4]).step(&nodes(&[1, 2, 4], &[]), &target(&[1, 2, 4])), vote(&[1, 2, 4]));
+        assert_eq!(
+            members(&[1, 2, 3], &[4]).step(&nodes(&[1, 2, 4], &[]), &target(&[1, 2, 4])),
+            vote(&[1, 2, 4])
+        );
         assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[1, 2], &[]), &target(&[1, 2])), vote(&[1, 2]));
         let learner = members(&[1, 2], &[3]).step(&nodes(&[1, 2], &[]), &target(&[1, 2]));
         assert_eq!(learner, Some(Step::RemoveLearner(3)));

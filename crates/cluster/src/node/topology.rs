@@ -20,7 +20,10 @@ impl Node {
             zone: record.zone,
             is_reachable: self.is_up(id),
             is_draining: table.draining.contains(&id),
-            holds: reports.nodes.get(&id).map_or(0, |report| (report.held & !(1 << META_GROUP)).count_ones() as usize),
+            holds: reports
+                .nodes
+                .get(&id)
+                .map_or(0, |report| (report.held & !(1 << META_GROUP)).count_ones() as usize),
             live_bytes: reports.nodes.get(&id).map_or(0, |report| report.live_bytes),
             limit_bytes: reports.nodes.get(&id).map_or(0, |report| report.limit_bytes),
         };

@@ -12,10 +12,7 @@ use crate::slots::META_GROUP;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// A group belongs on these nodes.
-    Place {
-        group: u8,
-        nodes: BTreeSet<u64>,
-    },
+    Place { group: u8, nodes: BTreeSet<u64> },
     /// The groups of the nodes are even: balancing ends.
     Balanced,
 }
@@ -30,8 +27,8 @@ impl Fleet {
     /// 5. A group with more copies than wanted loses one.
     /// 6. While balancing, a copy moves if that spreads a group over more zones, or evens out the loads.
     ///
-    /// Rules 3 to 6 wait while the group changes, and those that copy data also while its leader or the receiver copies
-    /// others, or copies are paused.
+    /// Rules 3 to 6 wait while the group changes, and rules that copy data also wait while the leader or the receiver
+    /// copies other groups, or copies are paused.
     pub(crate) fn next(&self) -> Option<Decision> {
         let place = |group: &u8, nodes| Decision::Place { group: *group, nodes };
         for (group, shard) in &self.shards {
@@ -47,8 +44,8 @@ impl Fleet {
             [Fleet::with_one_more, Fleet::drained, Fleet::with_one_less];
         for rule in rules {
             let at_rest = self.shards.iter().filter(|(_, shard)| self.is_at_rest(shard));
-            let mut changes =
-                at_rest.filter_map(|(group, shard)| rule(self, *group, shard).map(|nodes| place(group, nodes)));
+            let mut changes = at_rest
+                .filter_map(|(group, shard)| rule(self, *group, shard).map(|nodes| place(group, nodes)));
             if let Some(change) = changes.next() {
                 return Some(change);
             }
@@ -100,8 +97,7 @@ impl Fleet {
         if shard.placed.len() >= self.wanted(group) {
             return None;
         }
-        let receiver =
-            self.receiver(group, shard, &shard.placed).filter(|_| self.can_copy(group, shard))?;
+        let receiver = self.receiver(group, shard, &shard.placed).filter(|_| self.can_copy(group, shard))?;
         Some(shard.placed.iter().copied().chain([receiver]).collect())
     }
 

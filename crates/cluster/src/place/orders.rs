@@ -63,7 +63,9 @@ impl Fleet {
             return Err(format!("node {to:016x} has a copy of group {group} already"));
         }
         if receiver.is_draining {
-            return Err(format!("node {to:016x} is being drained; end that first (esker cluster drain --cancel)"));
+            return Err(format!(
+                "node {to:016x} is being drained; end that first (esker cluster drain --cancel)"
+            ));
         }
         if !receiver.is_reachable {
             return Err(format!("node {to:016x} does not answer; start it first"));

@@ -1,5 +1,5 @@
-//! The placement as a whole: whatever the fleet, it comes to an end, with as many copies as wanted, in as many zones as
-//! possible, and no more moves than needed; and on the way no group goes below its majority.
+//! The placement as a whole: for any fleet it ends with the wanted number of copies, in the largest possible number of zones,
+//! after the smallest number of moves, and no group goes below its majority meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -52,7 +52,8 @@ fn execute(fleet: &mut Fleet, group: u8) {
     let up = shard.placed.iter().filter(is_reachable).count();
     assert!(2 * up > shard.placed.len(), "group {group} has {up} of {} nodes", shard.placed.len());
     shard.voters = shard.placed.clone();
-    shard.leader = shard.placed.iter().find(|node| nodes.get(node).is_some_and(|machine| machine.is_reachable)).copied();
+    shard.leader =
+        shard.placed.iter().find(|node| nodes.get(node).is_some_and(|machine| machine.is_reachable)).copied();
 }
 
 /// Decides and executes until there is nothing left, and returns the number of copies made. `order` chooses which of the
@@ -64,7 +65,10 @@ fn settle(fleet: &mut Fleet, mut order: impl FnMut(usize) -> usize) -> usize {
             if let Decision::Place { group, nodes } = &decision {
                 let shard = &fleet.shards[group];
                 let is_removal = shard.placed.iter().any(|node| !fleet.nodes.contains_key(node));
-                assert!(!shard.is_changing() || shard.placed.is_empty() || is_removal, "group {group} changes twice");
+                assert!(
+                    !shard.is_changing() || shard.placed.is_empty() || is_removal,
+                    "group {group} changes twice"
+                );
                 copies += nodes.difference(&shard.placed).count();
             }
             fleet.decide(&decision);
@@ -144,7 +148,10 @@ fn drained_node_is_emptied_and_orders_below_the_copies_are_refused() {
     settle(&mut fleet, |_| 0);
     assert_eq!(loads(&fleet), [12, 0, 12, 12]);
     let refused = fleet.check(Order::Drain { node: 1, begins: true }).unwrap_err();
-    assert!(refused.contains("leave 2 nodes in use for 3 copies") && refused.contains("start another"), "{refused}");
+    assert!(
+        refused.contains("leave 2 nodes in use for 3 copies") && refused.contains("start another"),
+        "{refused}"
+    );
     assert_eq!(fleet.check(Order::Drain { node: 2, begins: true }), Ok(()), "it is drained already");
     assert_eq!(fleet.check(Order::Drain { node: 2, begins: false }), Ok(()));
     let refused = fleet.check(Order::Replicas(5)).unwrap_err();
@@ -158,7 +165,8 @@ fn moves_that_make_no_sense_are_refused_with_the_reason() {
     let mut fleet = founded(5, 3);
     settle(&mut fleet, |_| 0);
     let shard = fleet.shards[&1].clone();
-    let (from, to) = (*shard.placed.first().unwrap(), (1..=5).find(|node| !shard.placed.contains(node)).unwrap());
+    let (from, to) =
+        (*shard.placed.first().unwrap(), (1..=5).find(|node| !shard.placed.contains(node)).unwrap());
     let order = Order::Move { group: 1, from, to };
     assert_eq!(fleet.check(order), Ok(()));
     let why = |fleet: &Fleet, order| fleet.check(order).unwrap_err();
@@ -175,7 +183,9 @@ fn moves_that_make_no_sense_are_refused_with_the_reason() {
     };
     assert!(with(&|fleet| fleet.is_paused = true).contains("paused"));
     assert!(with(&|fleet| fleet.nodes.get_mut(&to).unwrap().is_draining = true).contains("drained"));
-    assert!(with(&|fleet| fleet.nodes.get_mut(&to).unwrap().is_reachable = false).contains("does not answer"));
+    assert!(
+        with(&|fleet| fleet.nodes.get_mut(&to).unwrap().is_reachable = false).contains("does not answer")
+    );
     assert!(with(&|fleet| fleet.nodes.get_mut(&to).unwrap().limit_bytes = 1).contains("1 bytes free"));
     assert!(with(&|fleet| fleet.shards.get_mut(&1).unwrap().is_settled = false).contains("being changed"));
     fleet.shards.get_mut(&1).unwrap().placed = fleet.moved(1, from, to);
@@ -204,7 +214,8 @@ fn leaders_are_spread_over_the_nodes_and_leave_a_node_that_is_drained() {
     let mut fleet = founded(5, 3);
     settle(&mut fleet, |_| 0);
     balanced(&mut fleet);
-    let places: BTreeMap<_, _> = fleet.shards.iter().map(|(group, shard)| (*group, shard.placed.clone())).collect();
+    let places: BTreeMap<_, _> =
+        fleet.shards.iter().map(|(group, shard)| (*group, shard.placed.clone())).collect();
     let leads = |draining: &BTreeSet<u64>| {
         let mut counts = BTreeMap::new();
         preferred_leaders(&places, draining).values().for_each(|node| *counts.entry(*node).or_insert(0) += 1);
@@ -252,7 +263,8 @@ fn events() -> impl Strategy<Value = Event> {
 
 /// Removes a node for good, unless a group would be left without a majority: as the leader of the meta group checks.
 fn lose(fleet: &mut Fleet, node: u64) {
-    let holds = fleet.shards.values().filter(|shard| shard.placed.contains(&node) || shard.voters.contains(&node));
+    let holds =
+        fleet.shards.values().filter(|shard| shard.placed.contains(&node) || shard.voters.contains(&node));
     let survives = holds.clone().all(|shard| {
         let left = shard.placed.iter().filter(|other| **other != node).count();
         left > 0 && 2 * left > shard.placed.len()

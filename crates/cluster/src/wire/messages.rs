@@ -236,18 +236,10 @@ mod tests {
     fn reports() -> impl Strategy<Value = NodeReport> {
         let nodes = || vec(any::<u64>(), 0..4);
         let group = (any::<(u8, u64, u64, bool, u64, u64)>(), nodes(), nodes());
-        let group = group.prop_map(
-            |((group, term, leader, is_settled, last_index, bytes), voters, learners)| GroupReport {
-                group,
-                term,
-                leader,
-                is_settled,
-                last_index,
-                bytes,
-                voters,
-                learners,
-            },
-        );
+        let group =
+            group.prop_map(|((group, term, leader, is_settled, last_index, bytes), voters, learners)| {
+                GroupReport { group, term, leader, is_settled, last_index, bytes, voters, learners }
+            });
         (any::<(u64, u64, u64, u64, u16)>(), vec(group, 0..4)).prop_map(|(numbers, groups)| {
             let (node, live_bytes, limit_bytes, copied_bytes, held) = numbers;
             NodeReport { node, live_bytes, limit_bytes, copied_bytes, held, groups }

@@ -160,9 +160,7 @@ fn removed_node_is_replaced_by_a_fourth() {
         world.sleep(Duration::from_secs(3)).await;
         machines.running(3).node.remove(removed).await.unwrap();
         machines
-            .wait("the others vote", |group| {
-                group.voters.len() == 3 && !group.voters.contains(&removed)
-            })
+            .wait("the others vote", |group| group.voters.len() == 3 && !group.voters.contains(&removed))
             .await;
         put(&machines, &world, 30..60).await;
         machines.check_equal().await;

@@ -103,7 +103,12 @@ async fn check_copies(machines: &Machines) {
             let content = machines.content(machine).await.remove(&group.number).unwrap_or_default();
             match group.placed.contains(&machines.number(machine)) {
                 true => copies.push(content),
-                false => assert!(content.is_empty(), "machine {machine} has {} keys of group {}", content.len(), group.number),
+                false => assert!(
+                    content.is_empty(),
+                    "machine {machine} has {} keys of group {}",
+                    content.len(),
+                    group.number
+                ),
             }
         }
         assert!(copies.windows(2).all(|two| two[0] == two[1]), "the copies of group {} differ", group.number);
@@ -142,7 +147,9 @@ fn node_without_a_group_names_its_leader() {
             let load = data().filter(|group| group.placed.contains(&node.id)).count();
             assert!((2..=3).contains(&load), "{load} groups on {}", node.resp);
         }
-        machines.until("every node names the leaders", || data().all(|group| names_leader(&machines, group))).await;
+        machines
+            .until("every node names the leaders", || data().all(|group| names_leader(&machines, group)))
+            .await;
         check_copies(&machines).await;
         // When the leader is lost, the others name the next one.
         let lost = data().next().unwrap().clone();
@@ -167,9 +174,13 @@ fn copy_is_kept_until_its_group_is_without_it() {
         order(&machines, from, moved).await;
         machines.crash(to);
         world.sleep(Duration::from_secs(20)).await;
-        assert_eq!(retirements(&machines, from), 0.0, "the space is given back before the change is committed");
+        assert_eq!(
+            retirements(&machines, from),
+            0.0,
+            "the space is given back before the change is committed"
+        );
         assert!(machines.content(from).await[&1].len() > 5);
-        // The move goes on when the receiver is back, also if the sender was restarted.
+        // The move is completed when the receiver is back, also if the sender was restarted.
         machines.crash(from);
         machines.start(from).await;
         machines.start(to).await;
@@ -217,7 +228,10 @@ fn replica_that_left_elects_no_leader_that_has_not_heard_of_it() {
         for _ in 0..100 {
             world.sleep(Duration::from_millis(100)).await;
             let slot = info.slots.start;
-            assert!(machines.running(behind).node.check_leads(slot).is_err(), "a leader without the last writes");
+            assert!(
+                machines.running(behind).node.check_leads(slot).is_err(),
+                "a leader without the last writes"
+            );
         }
         machines.start(leader).await;
         machines.start(joins).await;
@@ -230,7 +244,8 @@ fn replica_that_left_elects_no_leader_that_has_not_heard_of_it() {
 
 /// Drains a node, changes the number of copies, and moves groups, while clients write and machines crash.
 fn churn(seed: u64) {
-    let mut machines = Machines::of(seed, 4, 5, if seed.is_multiple_of(2) { Tiers::Fast } else { Tiers::Both });
+    let mut machines =
+        Machines::of(seed, 4, 5, if seed.is_multiple_of(2) { Tiers::Fast } else { Tiers::Both });
     let world = machines.world.clone();
     let mut random = Random::new(seed ^ 0x91ac);
     world.run(async {
@@ -260,7 +275,14 @@ fn churn(seed: u64) {
             at_rest(&machines, copies).await;
             if let Order::Drain { begins: true, .. } = one {
                 let data = |group: &&GroupInfo| group.number != 15;
-                assert!(machines.topology(1).groups.iter().filter(data).all(|group| !group.placed.contains(&drained)));
+                assert!(
+                    machines
+                        .topology(1)
+                        .groups
+                        .iter()
+                        .filter(data)
+                        .all(|group| !group.placed.contains(&drained))
+                );
             }
         }
         machines.net.lose_one_in(0);

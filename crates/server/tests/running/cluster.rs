@@ -7,9 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use esker_cluster::place::report::Order;
 use esker_cluster::slots::{Groups, META_GROUP};
-use esker_cluster::view::{
-    ClusterView, GroupInfo, LeaderWatch, Metric, NodeInfo, PlannedMove, Topology,
-};
+use esker_cluster::view::{ClusterView, GroupInfo, LeaderWatch, Metric, NodeInfo, PlannedMove, Topology};
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};

@@ -69,7 +69,10 @@ async fn admin_sees_the_state_transfers_and_removes() {
         ]
     );
     let moves: Value = serde_json::from_str(&client.text("CLUSTER ESKER REBALANCE DRY-RUN").await).unwrap();
-    assert_eq!(moves[0], serde_json::json!({"group": 1, "from": "00000000000000a1", "to": "00000000000000c3", "bytes": 7}));
+    assert_eq!(
+        moves[0],
+        serde_json::json!({"group": 1, "from": "00000000000000a1", "to": "00000000000000c3", "bytes": 7})
+    );
     assert_eq!((&status["replicas"], &status["groups"][0]["bytes"]), (&3.into(), &(1 << 20).into()));
 }
 

@@ -100,7 +100,8 @@ async fn transfer(group: &[u8], node: &[u8], session: &Session, cluster: &Cluste
 async fn remove(node: &[u8], is_dead: bool, session: &Session, cluster: &Cluster) -> Result<(), String> {
     let topology = cluster.view.topology();
     let node = node_of(node, &topology)?;
-    let placed = topology.groups.iter().filter(|group| group.number != META_GROUP && group.placed.contains(&node.id));
+    let placed =
+        topology.groups.iter().filter(|group| group.number != META_GROUP && group.placed.contains(&node.id));
     if !is_dead && !node.is_reachable && placed.clone().count() > 0 {
         return Err(format!(
             "ERR node {:016x} does not answer and has copies of {} groups; start it and drain it, or add DEAD (--dead) if it is \
