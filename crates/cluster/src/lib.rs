@@ -2,10 +2,11 @@
 //!
 //! * [`group`] replicates one keyspace: proposals, entries, floors, leases and snapshots.
 //! * [`node`] is what a server process holds: replicas of all groups, joins, members, leaders; [`meta`] has the nodes.
+//! * [`place`] decides which nodes hold which groups.
 //! * `raft` is the only folder that knows openraft: types, log store, state machines, runtime and network adapters.
 //! * The log is [`esker_engine::GroupLog`], in segments of the store.
 //!
-//! See `docs/decisions/0048-consensus.md` and `docs/decisions/0051-groups.md`.
+//! See `docs/decisions/0048-consensus.md`, `0051-groups.md` and `0052-placement.md`.
 
 mod changes;
 pub mod group;
@@ -13,6 +14,7 @@ mod input;
 pub mod meta;
 pub mod node;
 pub mod peers;
+pub mod place;
 mod raft;
 pub mod slots;
 pub mod view;

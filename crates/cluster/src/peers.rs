@@ -4,6 +4,7 @@ use bytes::Bytes;
 use esker_engine::StoredChange;
 use futures_util::future::BoxFuture;
 
+use crate::place::report::{NodeReport, Order};
 use crate::raft::network::{RaftRequest, RaftResponse};
 
 /// A node, as others reach it. Kept in the meta group.
@@ -76,6 +77,15 @@ pub enum PeerRequest {
         /// The node.
         node: u64,
     },
+    /// Asks the leader of the meta group to change the placement.
+    Order(Order),
+    /// Tells the leader of the meta group the state of the sender.
+    Report(NodeReport),
+    /// Asks the leader of a group for its members.
+    Members {
+        /// The group.
+        group: u8,
+    },
 }
 
 /// The answer to a [`PeerRequest`].
@@ -93,6 +103,15 @@ pub enum PeerResponse {
         groups: u8,
         /// All nodes, with the new one.
         nodes: Vec<PeerRecord>,
+    },
+    /// The reports of all nodes.
+    Reports(Vec<NodeReport>),
+    /// The members of a group at a moment after the request. No change was in progress.
+    Members {
+        /// Nodes that vote, and learners.
+        nodes: Vec<u64>,
+        /// The id of the entry with this membership, as bytes of the log.
+        id: Bytes,
     },
     /// Another node can do it: its address for other nodes.
     Ask(String),

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use esker_engine::ClusterError;
 use futures_util::future::BoxFuture;
 
+use crate::place::report::Order;
 use crate::slots::Groups;
 
 /// A node of the cluster.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeInfo {
     /// Number of the node, drawn when its store joined the cluster.
     pub id: u64,
@@ -24,10 +25,18 @@ pub struct NodeInfo {
     pub zone: String,
     /// True if it answered within the last seconds. Always true for the node itself.
     pub is_reachable: bool,
+    /// True if its groups are being moved away.
+    pub is_draining: bool,
+    /// Number of data groups of which it holds entries or keys, as it reported.
+    pub holds: usize,
+    /// Bytes of its current records, and bytes that users can fill, as it reported; 0 if it has not.
+    pub live_bytes: u64,
+    /// See [`live_bytes`](Self::live_bytes).
+    pub limit_bytes: u64,
 }
 
 /// A group, as this node knows it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupInfo {
     /// Number of the group.
     pub number: u8,
@@ -37,6 +46,10 @@ pub struct GroupInfo {
     pub leader: Option<u64>,
     /// Term of the last election that this node knows of.
     pub term: u64,
+    /// Nodes that should vote.
+    pub placed: Vec<u64>,
+    /// Bytes of its records on the leader, estimated; 0 if that is not known.
+    pub bytes: u64,
     /// Nodes that vote.
     pub voters: Vec<u64>,
     /// Nodes that receive the log and do not vote.
@@ -52,7 +65,7 @@ pub struct GroupInfo {
 }
 
 /// Nodes and groups at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Topology {
     /// Number of this version; it rises with every change on this node.
     pub epoch: u64,
@@ -62,6 +75,27 @@ pub struct Topology {
     pub nodes: Vec<NodeInfo>,
     /// The data groups, by number, then the meta group.
     pub groups: Vec<GroupInfo>,
+    /// Number of copies that each group should have.
+    pub replicas: usize,
+    /// True while no copies are begun.
+    pub is_paused: bool,
+    /// True while the number of groups of the nodes is evened out.
+    pub is_balancing: bool,
+    /// Bytes per second at which groups are being copied, all nodes together.
+    pub copied_bytes_per_s: u64,
+}
+
+/// A move that balancing would make.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlannedMove {
+    /// The group.
+    pub group: u8,
+    /// Node that loses its copy; `None` if the group gets one more.
+    pub from: Option<u64>,
+    /// Node that gets a copy; `None` if the group gets one less.
+    pub to: Option<u64>,
+    /// Estimated bytes of the group.
+    pub bytes: u64,
 }
 
 /// A figure for metrics.
@@ -129,6 +163,15 @@ pub trait ClusterView: Send + Sync {
     /// # Errors
     /// A text that says why it could not.
     fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Changes the placement of groups. Returns once the change is durable; the moves that follow go on by themselves.
+    ///
+    /// # Errors
+    /// A text that says why it is refused, with the remedy.
+    fn order(&self, order: Order) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Returns the changes of the placement that would follow if balancing were ordered now, in their order.
+    fn planned_moves(&self) -> Vec<PlannedMove>;
 
     /// Returns figures of this node for metrics.
     fn metrics(&self) -> Vec<Metric>;

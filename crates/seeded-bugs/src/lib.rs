@@ -498,6 +498,16 @@ bugs! {
     /// An entry that another leader's log discarded here is answered as certainly not done.
     DiscardedIsNotDone,
 
+    // The placement of groups.
+    /// A node gives the space of a replica back as soon as the group belongs elsewhere, while it is a member still.
+    SpaceGivenBackEarly,
+    /// A replica that gave its space back votes as if it had never been a member.
+    RetiredReplicaVotes,
+    /// A node is drained although fewer nodes than copies are left.
+    DrainBelowReplicas,
+    /// The placement of a group is changed again while the change before is in progress.
+    PlacementChangedMidway,
+
     // The wire between nodes.
     /// The checksum of a frame between nodes is not compared.
     WireChecksumIgnored,

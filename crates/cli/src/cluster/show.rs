@@ -2,22 +2,27 @@
 
 use std::fmt::Write;
 
+use crate::inspect::show::bytes as size;
+
+use super::progress;
 use super::state::{Group, State};
 
-/// Number of copies that a cluster should have, if it has as many nodes.
-const COPIES: usize = 3;
 /// Entries that a voter may lack without being reported.
 const LAG_MAX: u64 = 10_000;
 
 /// Returns what is wrong with the cluster, a line each: groups without a leader, missing copies, nodes that do not answer.
 pub(super) fn problems(state: &State) -> Vec<String> {
     let mut problems = Vec::new();
-    if state.nodes.len() < COPIES {
-        let missing = COPIES - state.nodes.len();
+    let copies = state.replicas;
+    let in_use = state.nodes.iter().filter(|node| !node.draining).count();
+    if in_use < copies {
+        let missing = copies - in_use;
         problems.push(format!(
-            "the cluster has {} of {COPIES} nodes: a lost node would lose data or service; start {missing} more (esker cluster add)",
-            state.nodes.len()
+            "the cluster has {in_use} of {copies} nodes: a lost node would lose data or service; start {missing} more (esker cluster add)"
         ));
+    }
+    if state.paused {
+        problems.push("copies are paused: missing copies are not made (esker cluster resume)".to_owned());
     }
     for node in state.nodes.iter().filter(|node| !node.reachable) {
         problems.push(format!("node {} at {} does not answer", node.id, node.peers));
@@ -32,8 +37,8 @@ pub(super) fn problems(state: &State) -> Vec<String> {
         if group.leader.is_none() {
             problems.push(format!("{number} has no known leader: its keys are not served"));
         }
-        if group.voters.len() < COPIES.min(state.nodes.len()) {
-            problems.push(format!("{number} has {} of {COPIES} copies", group.voters.len()));
+        if group.voters.len() < copies.min(in_use) {
+            problems.push(format!("{number} has {} of {copies} copies", group.voters.len()));
         }
         let behind = group.matched.iter().filter(|one| one.index + LAG_MAX < group.last_index);
         for one in behind.filter(|one| group.voters.contains(&one.node)) {
@@ -63,31 +68,46 @@ pub(super) fn status(state: &State) -> String {
             .iter()
             .filter(|group| group.slots.is_some() && group.leader.as_ref() == Some(&node.id));
         let answers = if node.reachable { "" } else { ", does not answer" };
-        let _ = writeln!(text, "  {:<22} leads {}{answers}", node.resp, led.count());
+        let (led, holds) = (led.count(), node.holds);
+        let _ = writeln!(text, "  {:<22} leads {led}, holds {holds}{answers}", node.resp);
     }
     if problems.is_empty() {
-        text.push_str("every group has a leader and three copies\n");
+        let copies = state.replicas;
+        let _ = writeln!(
+            text,
+            "every group has a leader and {copies} {}",
+            if copies == 1 { "copy" } else { "copies" }
+        );
     }
+    text.push_str(&progress::moves(state));
     problems.iter().for_each(|problem| text.push_str(&format!("problem: {problem}\n")));
     text
 }
 
 /// Returns the table of nodes.
 pub(super) fn nodes(state: &State) -> String {
-    let mut text =
-        format!("{:<17} {:<22} {:<22} {:<12} {:>5}  {}\n", "id", "clients", "nodes", "zone", "leads", "");
+    let mut text = format!(
+        "{:<17} {:<22} {:<22} {:<12} {:>5} {:>5} {:>10} {:>10}  {}\n",
+        "id", "clients", "nodes", "zone", "leads", "holds", "used", "of", ""
+    );
     for node in &state.nodes {
         let leads = state.groups.iter().filter(|group| group.leader.as_ref() == Some(&node.id)).count();
-        let note = match (node.id == state.me, node.reachable) {
-            (true, _) => "asked",
-            (false, true) => "",
-            (false, false) => "does not answer",
+        let note = match (node.reachable, node.draining) {
+            (false, _) => "does not answer",
+            (true, true) => "is being drained",
+            (true, false) if node.id == state.me => "asked",
+            (true, false) => "",
         };
         let zone = if node.zone.is_empty() { "-" } else { &node.zone };
         let _ = writeln!(
             text,
-            "{:<17} {:<22} {:<22} {zone:<12} {leads:>5}  {note}",
-            node.id, node.resp, node.peers
+            "{:<17} {:<22} {:<22} {zone:<12} {leads:>5} {:>5} {:>10} {:>10}  {note}",
+            node.id,
+            node.resp,
+            node.peers,
+            node.holds,
+            size(node.live_bytes),
+            size(node.limit_bytes)
         );
     }
     text
@@ -142,7 +162,9 @@ pub(super) fn add(state: &State) -> String {
     format!(
         "On the new machine, with the secret of the cluster in a file that others cannot read:\n\n  \
          esker serve --dir DIR --resp HOST:6379 --cluster HOST:16379 --cluster-secret-file FILE --join {}\n\n\
-         It joins by itself, and gets a copy of every group while there are fewer than {COPIES}.\n",
-        peers.join(",")
+         It joins by itself, and gets copies of groups while there are fewer than {} of each. If there are enough, it gets its\n\
+         share when you order it: esker cluster rebalance\n",
+        peers.join(","),
+        state.replicas
     )
 }

@@ -11,6 +11,14 @@ pub(super) struct Node {
     pub(super) peers: String,
     pub(super) zone: String,
     pub(super) reachable: bool,
+    #[serde(default)]
+    pub(super) draining: bool,
+    #[serde(default)]
+    pub(super) holds: usize,
+    #[serde(default)]
+    pub(super) live_bytes: u64,
+    #[serde(default)]
+    pub(super) limit_bytes: u64,
 }
 
 /// A group.
@@ -21,6 +29,12 @@ pub(super) struct Group {
     pub(super) slots: Option<[u16; 2]>,
     pub(super) leader: Option<String>,
     pub(super) term: u64,
+    /// Nodes that should vote.
+    #[serde(default)]
+    pub(super) placed: Vec<String>,
+    /// Estimated bytes of its records.
+    #[serde(default)]
+    pub(super) bytes: u64,
     pub(super) voters: Vec<String>,
     pub(super) learners: Vec<String>,
     pub(super) last_index: u64,
@@ -47,12 +61,33 @@ pub(super) struct Metric {
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
     pub(super) me: String,
+    /// Copies that each group should have.
+    #[serde(default = "copies")]
+    pub(super) replicas: usize,
+    #[serde(default)]
+    pub(super) paused: bool,
+    #[serde(default)]
+    pub(super) balancing: bool,
+    #[serde(default)]
+    pub(super) copied_bytes_per_s: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) groups: Vec<Group>,
     #[serde(default)]
     metrics: Vec<Metric>,
     #[serde(skip)]
     sent: Value,
+}
+
+/// Number of copies of a cluster whose node does not tell it.
+fn copies() -> usize {
+    3
+}
+
+impl Group {
+    /// Returns the nodes that get a copy of the group now.
+    pub(super) fn receivers(&self) -> impl Iterator<Item = &str> {
+        self.placed.iter().filter(|node| !self.voters.contains(node)).map(String::as_str)
+    }
 }
 
 impl State {

@@ -1,5 +1,5 @@
-//! Three nodes as processes, by the commands that `docs/cluster.md` prints: a node may be killed, and nothing that was
-//! acknowledged is lost.
+//! Nodes as processes, by the commands that `docs/cluster.md` prints: a node may be killed, added or drained, and nothing that
+//! was acknowledged is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +86,14 @@ impl Cluster {
         cluster
     }
 
+    /// Adds a node, and starts it.
+    fn add_node(&mut self) {
+        let ports = free_ports(3);
+        self.ports.push([ports[0], ports[1], ports[2]]);
+        self.nodes.push(None);
+        self.start_node(self.nodes.len() - 1);
+    }
+
     fn resp(&self, node: usize) -> String {
         format!("127.0.0.1:{}", self.ports[node][0])
     }
@@ -169,6 +177,32 @@ impl Cluster {
         }
     }
 
+    /// Runs `esker cluster` against a node, and returns its output, or its error.
+    fn esker_cluster(&self, node: usize, words: &[&str]) -> Result<String, String> {
+        let from = ["--from", &self.resp(node)];
+        let output = esker(self.directory.path(), &[&["cluster"], words, &from].concat()).output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+    }
+
+    /// Waits until `esker cluster status` of a node shows a text.
+    fn wait_for_status(&self, node: usize, wanted: &str) {
+        self.wait_until_status(node, wanted, |shown| shown.contains(wanted));
+    }
+
+    /// Waits until `esker cluster status` of a node satisfies a condition, and names no problem.
+    fn wait_until_status(&self, node: usize, what: &str, holds: impl Fn(&str) -> bool) {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let shown = self.esker_cluster(node, &["status"]);
+            if shown.as_ref().is_ok_and(|shown| holds(shown)) {
+                return;
+            }
+            assert!(Instant::now() < until, "not shown: {what}: {shown:?}");
+            sleep(Duration::from_millis(200));
+        }
+    }
+
     /// Waits until every group has three voters that have its log.
     fn wait_until_replicated(&mut self) {
         let until = Instant::now() + PATIENCE;
@@ -225,6 +259,56 @@ fn three_nodes_lose_nothing_when_any_of_them_is_killed() {
     for (key, value) in &written {
         assert_eq!(cluster.ask(&["GET", key]), Reply::Text(value.clone()), "{key}");
     }
+}
+
+#[test]
+fn four_nodes_share_the_groups_and_one_is_drained_and_removed() {
+    let mut cluster = Cluster::start(3);
+    cluster.wait_until_replicated();
+    let write = |cluster: &mut Cluster, round: usize| {
+        for number in 0..100 {
+            let (key, value) = (format!("key:{number}"), format!("value:{round}:{number}"));
+            let reply = cluster.ask(&["SET", &key, &value]);
+            assert_eq!(reply, Reply::Text("OK".into()), "{key}");
+        }
+    };
+    let check = |cluster: &mut Cluster, round: usize| {
+        for number in 0..100 {
+            let value = format!("value:{round}:{number}");
+            assert_eq!(cluster.ask(&["GET", &format!("key:{number}")]), Reply::Text(value));
+        }
+    };
+    write(&mut cluster, 0);
+    let second = cluster.resp(1);
+    let refused = cluster.esker_cluster(0, &["drain", &second]).unwrap_err();
+    assert!(refused.contains("would leave 2 nodes in use for 3 copies"), "{refused}");
+    cluster.add_node();
+    cluster.wait_for_status(3, "4 nodes");
+    let planned = cluster.esker_cluster(3, &["rebalance", "--dry-run"]).unwrap();
+    assert!(planned.contains("9 moves, ") && planned.contains(&cluster.resp(3)), "{planned}");
+    cluster.esker_cluster(3, &["rebalance"]).unwrap();
+    write(&mut cluster, 1);
+    cluster
+        .wait_until_status(0, "every node has its share", |shown| shown.matches(", holds 9\n").count() == 4);
+    assert!(cluster.esker_cluster(2, &["rebalance", "--dry-run"]).unwrap().contains("nothing to move"));
+    check(&mut cluster, 1);
+    // A node that is drained while another one is killed and comes back.
+    cluster.esker_cluster(2, &["drain", &second]).unwrap();
+    cluster.kill(0);
+    cluster.start_node(0);
+    write(&mut cluster, 2);
+    cluster.wait_for_status(2, &format!("{second} is drained"));
+    check(&mut cluster, 2);
+    cluster.esker_cluster(2, &["remove", &second]).unwrap();
+    cluster.kill(1);
+    cluster.wait_for_status(3, "3 nodes");
+    for (copies, shown) in [("1", "a leader and 1 copy\n"), ("3", "a leader and 3 copies\n")] {
+        cluster.esker_cluster(3, &["replicas", copies]).unwrap();
+        cluster.wait_for_status(3, shown);
+        check(&mut cluster, 2);
+    }
+    let refused = cluster.esker_cluster(3, &["replicas", "5"]).unwrap_err();
+    assert!(refused.contains("start 2 more first"), "{refused}");
 }
 
 /// Returns a file of the repository.

@@ -8,6 +8,7 @@
 //! A transfer that stops in the middle is abandoned: the keyspace is emptied, and the member starts with nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use esker_engine::StoredChange;
@@ -38,6 +39,7 @@ impl Group {
 
     async fn take_part(self: &Arc<Group>, part: Part) -> Result<(), String> {
         let mut incoming = self.incoming.lock().await;
+        self.additions.fetch_add(1, Ordering::Relaxed);
         let known = incoming.as_mut().filter(|known| known.transfer == part.transfer);
         match known {
             Some(known) if known.next.is_none_or(|next| part.part < next) => return Ok(()),

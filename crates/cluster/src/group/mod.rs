@@ -7,7 +7,8 @@
 //!    answers then.
 //! 3. `upkeep` notes up to where applied entries are durable without the log, and purges the log up to there.
 //! 4. A follower that needs purged entries gets the whole keyspace (`sending`, `installing`).
-//! 5. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
+//! 5. A replica whose node left the group gives its space back (`retiring`).
+//! 6. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
 
 mod confirming;
 mod entry;
@@ -18,6 +19,7 @@ mod parts;
 mod proposer;
 mod queue;
 mod requests;
+mod retiring;
 mod sending;
 mod serving;
 mod state;
@@ -50,6 +52,7 @@ use self::state::{Confirming, Incoming, Kept};
 use self::status::{Counters, count};
 use crate::raft::instance::{Instance, is_installing};
 use crate::raft::log_store::GroupStore;
+use crate::raft::network::RaftRequest;
 
 /// The member of the group.
 enum Slot {
@@ -77,6 +80,8 @@ pub struct Group {
     /// Time in nanoseconds until which this replica votes for no one.
     votes_from: AtomicU64,
     kept: Mutex<Kept>,
+    /// Number of requests that may have added to the log. Changed under the lock of `slot`, or that of `incoming`.
+    additions: AtomicU64,
     upkeep: Notify,
 }
 
@@ -107,6 +112,7 @@ impl Group {
             watches: Mutex::default(),
             votes_from: AtomicU64::new(0),
             kept: Mutex::new(Kept::new(parts.runtime.now())),
+            additions: AtomicU64::new(0),
             upkeep: Notify::new(),
             parts,
         });
@@ -215,6 +221,18 @@ impl Group {
             Slot::Installing => Err("the node is receiving the keys of the group".into()),
             Slot::Stopped(why) => Err(why.clone()),
         }
+    }
+
+    /// Returns the member for a request, and counts the request if it may add to the log: a retirement sees the count and
+    /// does not begin, or comes first and has stopped the member.
+    fn running_for(&self, request: &RaftRequest) -> Result<Arc<Instance>, String> {
+        let slot = self.slot.lock();
+        if let (Slot::Running(instance), true) = (&*slot, request.is_append()) {
+            self.additions.fetch_add(1, Ordering::Relaxed);
+            return Ok(instance.clone());
+        }
+        drop(slot);
+        self.running()
     }
 
     fn member(&self) -> Result<Arc<Instance>, GroupError> {

@@ -65,8 +65,9 @@ impl Group {
             let receiver = self.clone();
             return self.detached(async move { receiver.finish_install(request, proof).await }).await?;
         }
-        let instance = self.running()?;
+        let instance = self.running_for(&request)?;
         if request.asks_for_vote() {
+            self.check_heard_of_exclusion(&request)?;
             self.check_may_vote(&mut request)?;
         }
         if request.carries_entries() && self.lacks_room() {

@@ -67,6 +67,8 @@ pub struct GroupCounters {
     pub snapshots_received: u64,
     /// Bytes of keys and values sent in snapshots.
     pub snapshot_bytes: u64,
+    /// Times at which the replica gave its space back, because its node had left the group.
+    pub retirements: u64,
 }
 
 macro_rules! counters {
@@ -86,7 +88,7 @@ macro_rules! counters {
 
 counters! {
     proposals, uncertain, refused, entries, entry_bytes, led_entries, commit_us, apply_us, confirmations, terms_served,
-    snapshots_sent, snapshots_received, snapshot_bytes,
+    snapshots_sent, snapshots_received, snapshot_bytes, retirements,
 }
 
 /// Adds to a figure.

@@ -4,11 +4,15 @@
 //! cluster      version (1) | cluster (8) | groups (1) | replicas (1)
 //! node/<id>    a record of a node, while it is a member
 //! gone/<id>    identity of the store (8) of a node that was removed
+//! drain/<id>   nothing, while the groups of the node are moved away
+//! place/<g>    version (1) | nodes that should vote in the group (8 each)
+//! paused       nothing, while no copies are begun
+//! balance      nothing, while the loads of the nodes are evened out
 //! ```
 //!
-//! `<id>` has sixteen hexadecimal digits. The number of a removed node is never used again.
+//! `<id>` has sixteen hexadecimal digits, `<g>` two. The number of a removed node is never used again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, BufMut};
 use esker_engine::{Result, Store};
@@ -20,7 +24,12 @@ const VERSION: u8 = 1;
 /// Key of the settings.
 pub const CLUSTER_KEY: &[u8] = b"cluster";
 
-/// Settings that all nodes share, fixed when the cluster was founded.
+/// Key that exists while no copies are begun.
+pub const PAUSED_KEY: &[u8] = b"paused";
+/// Key that exists while the loads of the nodes are evened out.
+pub const BALANCE_KEY: &[u8] = b"balance";
+
+/// Settings that all nodes share. Only `replicas` changes after the cluster was founded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterRecord {
     /// Identity of the cluster.
@@ -60,6 +69,30 @@ pub fn gone_key(node: u64) -> Vec<u8> {
     format!("gone/{node:016x}").into_bytes()
 }
 
+/// Returns the key of a node that is being drained.
+pub fn drain_key(node: u64) -> Vec<u8> {
+    format!("drain/{node:016x}").into_bytes()
+}
+
+/// Returns the key of the placement of a group.
+pub fn place_key(group: u8) -> Vec<u8> {
+    format!("place/{group:02x}").into_bytes()
+}
+
+/// Returns a placement as bytes.
+pub fn place_bytes(nodes: &BTreeSet<u64>) -> Vec<u8> {
+    let mut bytes = vec![VERSION];
+    nodes.iter().for_each(|node| bytes.put_u64_le(*node));
+    bytes
+}
+
+fn get_place(bytes: &[u8]) -> Option<BTreeSet<u64>> {
+    let (version, nodes) = bytes.split_first()?;
+    let (nodes, rest) = nodes.as_chunks::<8>();
+    let is_whole = *version == VERSION && rest.is_empty();
+    is_whole.then(|| nodes.iter().map(|node| u64::from_le_bytes(*node)).collect())
+}
+
 /// Returns the record of a node as bytes.
 pub fn record_bytes(record: &PeerRecord) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -76,6 +109,14 @@ pub struct MetaTable {
     pub nodes: BTreeMap<u64, PeerRecord>,
     /// Identities of the stores of removed nodes, by number.
     pub gone: BTreeMap<u64, u64>,
+    /// Nodes whose groups are being moved away.
+    pub draining: BTreeSet<u64>,
+    /// Nodes that should vote in each group.
+    pub places: BTreeMap<u8, BTreeSet<u64>>,
+    /// True while no copies are begun.
+    pub is_paused: bool,
+    /// True while the loads of the nodes are evened out.
+    pub is_balancing: bool,
 }
 
 impl MetaTable {
@@ -102,7 +143,14 @@ impl MetaTable {
         } else if let Some(node) = key.strip_prefix(b"gone/").and_then(number) {
             let store = value.try_into().map(u64::from_le_bytes).unwrap_or_default();
             self.gone.insert(node, store);
+        } else if let Some(node) = key.strip_prefix(b"drain/").and_then(number) {
+            self.draining.insert(node);
+        } else if let Some(group) = key.strip_prefix(b"place/").and_then(number) {
+            let place = get_place(value).zip(u8::try_from(group).ok());
+            self.places.extend(place.map(|(nodes, group)| (group, nodes)));
         }
+        self.is_paused |= key == PAUSED_KEY;
+        self.is_balancing |= key == BALANCE_KEY;
     }
 }
 
@@ -127,6 +175,15 @@ mod tests {
         table.add(&node_key(0xac), &record_bytes(&node));
         table.add(&gone_key(0xad), &9_u64.to_le_bytes());
         table.add(b"later", b"x");
+        assert!(!table.is_paused && !table.is_balancing);
+        table.add(&drain_key(0xab), b"");
+        table.add(&place_key(15), &place_bytes(&BTreeSet::from([0xab, u64::MAX])));
+        table.add(&place_key(2), b"\x01damaged");
+        table.add(PAUSED_KEY, b"");
+        table.add(BALANCE_KEY, b"");
+        assert!(table.is_paused && table.is_balancing);
+        assert_eq!(table.draining, BTreeSet::from([0xab]));
+        assert_eq!(table.places, BTreeMap::from([(15, BTreeSet::from([0xab, u64::MAX]))]));
         assert_eq!(table.cluster, Some(cluster));
         assert_eq!(
             table.nodes,

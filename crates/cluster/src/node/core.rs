@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
 use super::identity::Identity;
+use super::reports::{CopyRate, Reports};
 use super::settings::NodeSettings;
 use crate::group::{Group, GroupError, NotReady};
 use crate::meta::table::MetaTable;
@@ -19,7 +20,7 @@ use crate::peers::{PeerRecord, PeerRequest, PeerResponse, Peers};
 use crate::slots::{Groups, META_GROUP};
 use crate::view::{LeaderWatch, Topology};
 
-/// A store as a member of a cluster: replicas of all groups, and the way to other nodes.
+/// A store as a member of a cluster: a replica of each group, empty unless the group belongs here, and the way to other nodes.
 pub struct Node {
     pub(super) this: Weak<Node>,
     pub(super) settings: NodeSettings,
@@ -42,6 +43,11 @@ pub struct Node {
     /// True once the leader of the meta group knows this node's addresses.
     pub(super) is_announced: AtomicBool,
     pub(super) is_announcing: AtomicBool,
+    /// What nodes said of themselves.
+    pub(super) reports: ArcSwap<Reports>,
+    pub(super) is_reporting: AtomicBool,
+    pub(super) is_placing: AtomicBool,
+    pub(super) copy_rate: Mutex<CopyRate>,
     /// Numbers of starts of other nodes that are noted in the log.
     pub(super) noted_starts: Mutex<Vec<(u64, u64)>>,
     pub(super) has_stopped: AtomicBool,
@@ -91,8 +97,9 @@ impl Node {
     }
 
     /// Returns the error of a request to a group that this node does not serve.
-    pub(super) fn not_served(&self, slot: u16, why: NotReady) -> ClusterError {
-        match why.leader {
+    pub(super) fn not_served(&self, group: u8, slot: u16, why: NotReady) -> ClusterError {
+        let leader = self.leader_or(group, why.leader).or_else(|| self.other_voter(group));
+        match leader {
             Some(leader) if leader == self.identity.node => ClusterError::NotReady { slot },
             Some(leader) => match self.known(leader).filter(|record| !record.resp.is_empty()) {
                 Some(record) => ClusterError::Elsewhere { slot, to: record.resp },
@@ -109,7 +116,7 @@ impl Node {
     pub(super) fn cluster_error(&self, group: u8, error: GroupError) -> ClusterError {
         let slot = self.first_slot(group);
         match error {
-            GroupError::NotReady(why) => self.not_served(slot, why),
+            GroupError::NotReady(why) => self.not_served(group, slot, why),
             GroupError::NoMajority(why) | GroupError::Refused(why) => ClusterError::NoLeader { slot, why },
             GroupError::Uncertain(why) => ClusterError::Uncertain { why },
         }
@@ -120,7 +127,7 @@ impl Node {
         let Some(replica) = self.replica(group) else {
             return Err(ClusterError::NoLeader { slot, why: format!("there is no group {group}") });
         };
-        replica.ready_term().map_err(|why| self.not_served(slot, why))
+        replica.ready_term().map_err(|why| self.not_served(group, slot, why))
     }
 
     /// Returns the leader of a group that this node knows of.
@@ -128,8 +135,24 @@ impl Node {
         let replica = self.replica(group)?;
         match replica.ready_term() {
             Ok(_) => Some(self.identity.node),
-            Err(NotReady { leader }) => leader,
+            Err(NotReady { leader }) => self.leader_or(group, leader),
         }
+    }
+
+    /// Returns the leader of a group that does not belong here, or that has not reached this node yet, as nodes reported it;
+    /// otherwise the one of which the replica has heard.
+    fn leader_or(&self, group: u8, heard: Option<u64>) -> Option<u64> {
+        if group == META_GROUP || (heard.is_some() && self.is_placed(group)) {
+            return heard;
+        }
+        let reported = self.reports.load().groups.get(&group).map(|report| report.leader);
+        reported.filter(|leader| *leader != self.identity.node && self.is_up(*leader))
+    }
+
+    /// Returns a reachable node that votes in a group which does not belong here: it knows the leader.
+    fn other_voter(&self, group: u8) -> Option<u64> {
+        let placed = if self.is_placed(group) { None } else { self.placed(group) };
+        placed?.into_iter().find(|node| *node != self.identity.node && self.is_up(*node))
     }
 
     /// Sends a request to a node, and gives up after [`PATIENCE`].

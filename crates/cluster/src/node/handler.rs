@@ -21,6 +21,34 @@ impl PeerHandler for Node {
                 let record = record.clone();
                 return async move { node.admit(record).await }.boxed();
             }
+            PeerRequest::Order(order) => {
+                let order = *order;
+                return match from {
+                    Some(_) => async move { node.order_here(order).await }.boxed(),
+                    None => refused("only a member orders a change of the placement"),
+                };
+            }
+            PeerRequest::Report(report) => {
+                return match from {
+                    Some(from) => Box::pin(std::future::ready(node.take_report(from, report.clone()))),
+                    None => refused("only a member reports"),
+                };
+            }
+            PeerRequest::Members { group } => {
+                let replica = node.replica(*group).filter(|_| from.is_some()).cloned();
+                return async move {
+                    let Some(replica) = replica else {
+                        return PeerResponse::Refused(
+                            "the sender is no member, or there is no such group".into(),
+                        );
+                    };
+                    match replica.members().await {
+                        Ok((nodes, id)) => PeerResponse::Members { nodes, id },
+                        Err(why) => PeerResponse::Refused(why.to_string()),
+                    }
+                }
+                .boxed();
+            }
             PeerRequest::Remove { node: removed } => {
                 let removed = *removed;
                 return match from {

@@ -6,11 +6,13 @@ use esker_engine::{Batch, ClusterError, Error};
 
 use super::core::Node;
 use crate::meta::codec::check_record;
-use crate::meta::table::{CLUSTER_KEY, ClusterRecord, gone_key, node_key, record_bytes};
+use crate::meta::table::{
+    CLUSTER_KEY, ClusterRecord, drain_key, gone_key, node_key, place_bytes, place_key, record_bytes,
+};
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
 use crate::slots::META_GROUP;
 
-/// Maximum number of nodes of a cluster, which all have all groups.
+/// Maximum number of nodes of a cluster, which all have the meta group.
 const NODES_MAX: usize = 64;
 
 impl Node {
@@ -82,12 +84,16 @@ impl Node {
         let mut batch = Batch::new();
         batch.put(CLUSTER_KEY, record.encode());
         batch.put(node_key(self.identity.node), record_bytes(&self.record()));
+        let alone = place_bytes(&BTreeSet::from([self.identity.node]));
+        for group in self.replicas.keys() {
+            batch.put(place_key(*group), alone.clone());
+        }
         self.meta.write(batch).await?;
         self.refresh().await
     }
 
     /// Returns the answer to a request that another node must handle; `None` if this one leads the meta group.
-    fn meta_elsewhere(&self) -> Option<PeerResponse> {
+    pub(super) fn meta_elsewhere(&self) -> Option<PeerResponse> {
         if self.leads_meta() {
             return None;
         }
@@ -101,7 +107,7 @@ impl Node {
     }
 
     /// Returns the answer to a request whose write failed.
-    fn not_written(&self, error: Error) -> PeerResponse {
+    pub(super) fn not_written(&self, error: Error) -> PeerResponse {
         match error {
             Error::Cluster(ClusterError::Elsewhere { .. }) => self
                 .meta_elsewhere()
@@ -141,6 +147,7 @@ impl Node {
         let mut batch = Batch::new();
         batch.put(gone_key(node), record.store.to_le_bytes().to_vec());
         batch.delete(node_key(node));
+        batch.delete(drain_key(node));
         if let Err(error) = self.meta.write(batch).await {
             return self.not_written(error);
         }
@@ -151,13 +158,24 @@ impl Node {
         }
     }
 
-    /// Checks that all groups keep a majority of voters that are reachable.
+    /// Checks that the node is drained, or does not answer, and that its groups keep a majority of voters that are reachable.
     fn can_remove(&self, node: u64, nodes: &BTreeSet<u64>) -> Result<(), String> {
         if nodes.len() < 2 {
             return Err("it is the only node of the cluster".into());
         }
-        for (number, replica) in &self.replicas {
-            let voters = replica.status().voters;
+        let topology = self.current_topology();
+        let data = topology.groups.iter().filter(|group| group.number != META_GROUP);
+        let copies =
+            data.filter(|group| group.placed.contains(&node) || group.voters.contains(&node)).count();
+        if self.is_up(node) && copies > 0 {
+            return Err(format!(
+                "node {node:016x} answers, and has copies of {copies} groups; drain it first (esker cluster drain), or stop it \
+                 if it is to be given up"
+            ));
+        }
+        let concerned = topology.groups.iter().filter(|group| group.voters.contains(&node));
+        for group in concerned {
+            let (number, voters) = (group.number, &group.voters);
             let left: Vec<_> =
                 voters.iter().filter(|voter| **voter != node && nodes.contains(voter)).collect();
             let reachable = left.iter().filter(|voter| self.is_up(***voter)).count();

@@ -45,19 +45,40 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
     ] {
         figures.count(name, help, of_node, value.load(Ordering::Relaxed));
     }
+    of_placement(&mut figures, node);
     for replica in node.replicas.values() {
-        of_group(&mut figures, replica);
+        of_group(&mut figures, replica, node.is_placed(replica.number()));
     }
     let mut figures = figures.0;
     figures.sort_by_key(|figure| figure.name);
     figures
 }
 
-fn of_group(figures: &mut Figures, replica: &Group) {
+fn of_placement(figures: &mut Figures, node: &Node) {
+    let (fleet, rate) = (node.fleet(), node.copy_rate.lock().bytes_per_s());
+    let changing: Vec<_> = fleet.shards.values().filter(|shard| shard.receivers().next().is_some()).collect();
+    let draining = fleet.nodes.iter().filter(|(_, machine)| machine.is_draining);
+    let to_drain = draining.clone().map(|(node, _)| fleet.load(*node)).sum();
+    for (name, help, value) in [
+        ("copies_wanted", "Copies that each group should have.", fleet.replicas as u64),
+        ("moving_groups", "Groups of which a node gets a copy now.", changing.len() as u64),
+        ("moving_bytes", "Estimated bytes of these groups.", changing.iter().map(|shard| shard.bytes).sum()),
+        ("copied_bytes_per_second", "Rate at which groups are copied, all nodes together.", rate),
+        ("draining_nodes", "Nodes whose groups are moved away.", draining.count() as u64),
+        ("groups_to_drain", "Copies of groups that are on nodes which are being drained.", to_drain),
+        ("copies_paused", "1 while no copies are begun.", fleet.is_paused.into()),
+    ] {
+        figures.add(name, help, (None, None), value);
+    }
+}
+
+/// Adds the figures of a group. A group that does not belong here has counters alone: its replica knows neither voters nor a
+/// leader, which is no fault.
+fn of_group(figures: &mut Figures, replica: &Group, is_placed: bool) {
     let (status, labels) = (replica.status(), (Some(replica.number()), None));
     let (counters, leads) = (status.counters, u64::from(replica.ready_term().is_ok()));
     let has_leader = u64::from(leads == 1 || status.leader.is_some());
-    for (name, help, value) in [
+    let gauges = [
         ("leads", "1 if this node leads the group and serves it.", leads),
         ("has_leader", "1 if this node knows a leader of the group.", has_leader),
         (
@@ -83,7 +104,8 @@ fn of_group(figures: &mut Figures, replica: &Group) {
         ),
         ("purged_index", "Index up to which entries are purged here.", status.purged),
         ("queued_bytes", "Bytes of writes that wait or are on their way.", counters.queued_bytes),
-    ] {
+    ];
+    for (name, help, value) in gauges.into_iter().filter(|_| is_placed) {
         figures.add(name, help, labels, value);
     }
     for (name, help, value) in [
@@ -106,6 +128,11 @@ fn of_group(figures: &mut Figures, replica: &Group) {
             "snapshots_received_total",
             "Copies of the group's keys received completely.",
             counters.snapshots_received,
+        ),
+        (
+            "retirements_total",
+            "Times at which this node gave the space of the group back.",
+            counters.retirements,
         ),
         ("snapshot_bytes_total", "Bytes of keys and values sent in copies.", counters.snapshot_bytes),
     ] {

@@ -1,10 +1,12 @@
-//! A node: what a server process holds of its cluster. See `docs/decisions/0051-groups.md`, section Nodes.
+//! A node: what a server process holds of its cluster. See `docs/decisions/0051-groups.md`, section Nodes, and
+//! `0052-placement.md`.
 //!
 //! * `open`: the start: `identity` is durable in the log; `joining` founds or joins; replicas of all groups are started.
 //!   `recover` makes a node the only one, after a majority is lost.
 //! * `replicator`, `viewing`, `handler`: the node as the engine, the server and other nodes see it.
 //! * `members`: joins and removals, made by the leader of the meta group.
-//! * `reconcile`: the task that makes each group's members and leader what `plan` says.
+//! * `reports`: what nodes say of themselves, and of the groups that they lead; `placing`: which nodes hold which groups.
+//! * `reconcile`: the task that makes each group's members and leader what `plan` says; `retiring`: gives space back.
 //! * `topology`, `metrics`: nodes, groups and figures at one moment.
 //! * `core`: what these share.
 
@@ -16,10 +18,13 @@ mod joining;
 mod members;
 mod metrics;
 mod open;
+mod placing;
 mod plan;
 mod reconcile;
 mod recover;
 mod replicator;
+mod reports;
+mod retiring;
 mod settings;
 mod topology;
 mod viewing;

@@ -162,7 +162,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         replicas.insert(group, started.map_err(named)?);
     }
     let noted = seen_starts(&parts.log);
-    let topology = Topology { epoch: 0, me: parts.identity.node, nodes: Vec::new(), groups: Vec::new() };
+    let topology = Topology { me: parts.identity.node, ..Topology::default() };
     let node = Arc::new_cyclic(|this| Node {
         this: this.clone(),
         settings: parts.settings,
@@ -179,6 +179,10 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         watches: Mutex::default(),
         is_announced: AtomicBool::new(false),
         is_announcing: AtomicBool::new(false),
+        reports: ArcSwap::default(),
+        is_reporting: AtomicBool::new(false),
+        is_placing: AtomicBool::new(false),
+        copy_rate: Mutex::default(),
         noted_starts: Mutex::new(noted),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),

@@ -5,17 +5,26 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A node of the cluster, as the leader of a group sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Its zone, or an empty text.
-    pub(super) zone: String,
     /// True if it answered within the last seconds.
     pub(super) is_reachable: bool,
+}
+
+/// The members that a group should have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) voters: BTreeSet<u64>,
+    pub(super) learners: BTreeSet<u64>,
+}
+
+impl Target {
+    fn contains(&self, node: u64) -> bool {
+        self.voters.contains(&node) || self.learners.contains(&node)
+    }
 }
 
 /// A group, as its leader sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Members {
-    /// Number of the group.
-    pub(super) group: u8,
     /// The leader.
     pub(super) leader: u64,
     /// Nodes that vote.
@@ -38,12 +47,11 @@ const LAG_MAX: u64 = 64;
 pub(super) enum Step {
     /// Sends the log to a node.
     AddLearner(u64),
-    /// Makes these nodes the voters, and removes the others. One that is still a node of the cluster is added again as a
-    /// learner.
+    /// Makes these nodes the voters, and removes the others. One that should be a learner is added again.
     SetVoters(BTreeSet<u64>),
     /// Sends the log to a node no longer.
     RemoveLearner(u64),
-    /// Hands the leadership to a node, because the leader is none of the cluster's.
+    /// Hands the leadership to a node, because the leader leaves the group.
     Leave(u64),
 }
 
@@ -54,17 +62,13 @@ impl Members {
         node == self.leader || self.matched.get(&node).is_some_and(has_most)
     }
 
-    /// Returns true if more than half of `voters` are reachable.
-    fn has_majority(&self, voters: &BTreeSet<u64>, nodes: &BTreeMap<u64, Candidate>) -> bool {
-        let reachable =
-            |node: &&u64| **node == self.leader || nodes.get(node).is_some_and(|node| node.is_reachable);
-        voters.iter().filter(reachable).count() * 2 > voters.len()
+    fn is_reachable(&self, node: u64, nodes: &BTreeMap<u64, Candidate>) -> bool {
+        node == self.leader || nodes.get(&node).is_some_and(|node| node.is_reachable)
     }
 
-    /// Returns the node that leads the group if all voters are up: each voter leads as many groups as any other.
-    pub(super) fn preferred_leader(&self) -> Option<u64> {
-        let at = usize::from(self.group) % self.voters.len().max(1);
-        self.voters.iter().nth(at).copied()
+    /// Returns true if more than half of `voters` are reachable.
+    fn has_majority(&self, voters: &BTreeSet<u64>, nodes: &BTreeMap<u64, Candidate>) -> bool {
+        voters.iter().filter(|voter| self.is_reachable(**voter, nodes)).count() * 2 > voters.len()
     }
 
     /// Returns true if the leadership can be handed to a node now.
@@ -75,51 +79,56 @@ impl Members {
             && nodes.get(&node).is_some_and(|node| node.is_reachable)
     }
 
-    /// Returns the learner that becomes the next voter: in a zone without a voter if there is one, and otherwise another
-    /// one for each group.
-    fn next_voter(&self, voters: &BTreeSet<u64>, nodes: &BTreeMap<u64, Candidate>) -> Option<u64> {
-        let zones: BTreeSet<_> =
-            voters.iter().filter_map(|voter| nodes.get(voter)).map(|node| &node.zone).collect();
-        let count = nodes.len();
-        let ranked = nodes.iter().enumerate().filter(|(_, (number, node))| {
-            self.learners.contains(number) && node.is_reachable && self.is_caught_up(**number)
-        });
-        let rank = |(at, (_, node)): &(usize, (&u64, &Candidate))| {
-            let is_taken = !node.zone.is_empty() && zones.contains(&node.zone);
-            (is_taken, (at + count - usize::from(self.group) % count) % count)
+    /// Returns the voters after the next change: those of the target that vote or have caught up, and as many of the others as
+    /// are missing, so that no copy is given up before another one is complete.
+    fn next_voters(&self, nodes: &BTreeMap<u64, Candidate>, target: &Target) -> BTreeSet<u64> {
+        let can_vote = |node: &u64| {
+            let is_ready = self.learners.contains(node) && self.is_reachable(*node, nodes);
+            nodes.contains_key(node) && (self.voters.contains(node) || (is_ready && self.is_caught_up(*node)))
         };
-        ranked.min_by_key(rank).map(|(_, (number, _))| *number)
+        let mut voters: BTreeSet<_> = target.voters.iter().copied().filter(can_vote).collect();
+        let others = self.voters.iter().copied().filter(|node| nodes.contains_key(node));
+        let mut others: Vec<_> = others.filter(|node| !target.voters.contains(node)).collect();
+        others.sort_by_key(|node| (*node != self.leader, !self.is_reachable(*node, nodes), *node));
+        voters.extend(others.into_iter().take(target.voters.len() - voters.len()));
+        voters
     }
 
-    /// Returns the next change that brings the group's members closer to the nodes of the cluster; `None` if there is
-    /// none, or none that leaves a majority of the voters reachable.
-    pub(super) fn step(&self, nodes: &BTreeMap<u64, Candidate>, replicas: usize) -> Option<Step> {
-        if nodes.is_empty() {
+    /// Returns the next change that brings the group's members closer to the target; `None` if there is none, or none that
+    /// leaves a majority of the voters reachable.
+    pub(super) fn step(&self, nodes: &BTreeMap<u64, Candidate>, target: &Target) -> Option<Step> {
+        let successor = |voters: &BTreeSet<u64>| {
+            voters.iter().copied().find(|voter| self.can_lead(*voter, nodes)).map(Step::Leave)
+        };
+        if nodes.is_empty() || target.voters.is_empty() {
             return None;
         }
         if !nodes.contains_key(&self.leader) {
-            return self.voters.iter().copied().find(|voter| self.can_lead(*voter, nodes)).map(Step::Leave);
+            return successor(&target.voters).or_else(|| successor(&self.voters));
         }
         // A change in progress is ended first.
-        let is_new =
-            |node: &&u64| self.is_settled && !self.voters.contains(node) && !self.learners.contains(node);
+        let is_new = |node: &&u64| {
+            self.is_settled
+                && target.contains(**node)
+                && !self.voters.contains(node)
+                && !self.learners.contains(node)
+        };
         if let Some(new) = nodes.keys().find(|node| is_new(node) && nodes[node].is_reachable) {
             return Some(Step::AddLearner(*new));
         }
-        let mut voters: BTreeSet<_> =
-            self.voters.iter().copied().filter(|voter| nodes.contains_key(voter)).collect();
-        while voters.len() > replicas {
-            let extra = voters.iter().rev().find(|voter| **voter != self.leader).copied()?;
-            voters.remove(&extra);
-        }
-        if voters.len() < replicas {
-            voters.extend(self.next_voter(&voters, nodes));
+        let mut voters = self.next_voters(nodes, target);
+        if !voters.contains(&self.leader) {
+            if let Some(leave) = successor(&voters) {
+                return Some(leave);
+            }
+            voters.insert(self.leader);
         }
         let is_possible = self.has_majority(&self.voters, nodes) && self.has_majority(&voters, nodes);
         if (voters != self.voters || !self.is_settled) && is_possible {
             return Some(Step::SetVoters(voters));
         }
-        self.learners.iter().copied().find(|learner| !nodes.contains_key(learner)).map(Step::RemoveLearner)
+        let superfluous = self.learners.iter().copied().find(|learner| !target.contains(*learner));
+        superfluous.filter(|_| self.is_settled).map(Step::RemoveLearner)
     }
 }
 
@@ -127,105 +136,109 @@ impl Members {
 mod tests {
     use super::*;
 
+    fn set(nodes: &[u64]) -> BTreeSet<u64> {
+        nodes.iter().copied().collect()
+    }
+
     fn nodes(numbers: &[u64], unreachable: &[u64]) -> BTreeMap<u64, Candidate> {
-        let node =
-            |number: &u64| Candidate { zone: String::new(), is_reachable: !unreachable.contains(number) };
+        let node = |number: &u64| Candidate { is_reachable: !unreachable.contains(number) };
         numbers.iter().map(|number| (*number, node(number))).collect()
     }
 
     /// A group that node 1 leads, with all learners caught up.
-    fn members(group: u8, voters: &[u64], learners: &[u64]) -> Members {
-        let (voters, learners) =
-            (BTreeSet::from_iter(voters.to_vec()), BTreeSet::from_iter(learners.to_vec()));
+    fn members(voters: &[u64], learners: &[u64]) -> Members {
+        let (voters, learners) = (set(voters), set(learners));
         let matched = voters.union(&learners).map(|node| (*node, 1000)).collect();
-        Members { group, leader: 1, voters, learners, is_settled: true, last_index: 1000, matched }
+        Members { leader: 1, voters, learners, is_settled: true, last_index: 1000, matched }
     }
 
-    fn set(voters: &[u64]) -> Option<Step> {
-        Some(Step::SetVoters(voters.iter().copied().collect()))
+    fn target(voters: &[u64]) -> Target {
+        Target { voters: set(voters), learners: BTreeSet::new() }
+    }
+
+    fn vote(voters: &[u64]) -> Option<Step> {
+        Some(Step::SetVoters(set(voters)))
     }
 
     #[test]
     fn missing_node_is_added_as_learner_and_then_as_voter() {
-        let three = nodes(&[1, 2, 3], &[]);
-        assert_eq!(members(1, &[1], &[]).step(&three, 3), Some(Step::AddLearner(2)));
-        assert_eq!(members(1, &[1], &[2]).step(&three, 3), Some(Step::AddLearner(3)));
-        assert_eq!(members(0, &[1], &[2, 3]).step(&three, 3), set(&[1, 2]));
-        assert_eq!(members(0, &[1, 2], &[3]).step(&three, 3), set(&[1, 2, 3]));
-        assert_eq!(members(0, &[1, 2, 3], &[]).step(&three, 3), None);
+        let (three, all) = (nodes(&[1, 2, 3], &[]), target(&[1, 2, 3]));
+        assert_eq!(members(&[1], &[]).step(&three, &all), Some(Step::AddLearner(2)));
+        assert_eq!(members(&[1], &[2]).step(&three, &all), Some(Step::AddLearner(3)));
+        assert_eq!(members(&[1], &[2, 3]).step(&three, &all), vote(&[1, 2, 3]));
+        assert_eq!(members(&[1, 2, 3], &[]).step(&three, &all), None);
+        let none = nodes(&[], &[]);
+        assert_eq!(members(&[1], &[]).step(&none, &all), None, "the nodes are not known");
+        assert_eq!(members(&[1], &[2]).step(&three, &Target::default()), None, "the placement is not known");
     }
 
     #[test]
     fn learner_that_lags_or_is_unreachable_does_not_vote() {
-        let mut group = members(0, &[1], &[2]);
+        let (both, all) = (nodes(&[1, 2], &[]), target(&[1, 2]));
+        let mut group = members(&[1], &[2]);
         group.matched.insert(2, group.last_index - LAG_MAX - 1);
-        assert_eq!(group.step(&nodes(&[1, 2], &[]), 3), None);
+        assert_eq!(group.step(&both, &all), None);
         group.last_index = LAG_MAX;
         group.matched.insert(2, 0);
-        assert_eq!(group.step(&nodes(&[1, 2], &[]), 3), None, "it has acknowledged nothing");
+        assert_eq!(group.step(&both, &all), None, "it has acknowledged nothing");
         group.matched.remove(&2);
-        assert_eq!(group.step(&nodes(&[1, 2], &[]), 3), None);
-        assert_eq!(members(0, &[1], &[2]).step(&nodes(&[1, 2], &[2]), 3), None);
-        assert_eq!(members(0, &[1], &[]).step(&nodes(&[1, 2], &[2]), 3), None);
+        assert_eq!(group.step(&both, &all), None);
+        assert_eq!(members(&[1], &[2]).step(&nodes(&[1, 2], &[2]), &all), None);
+        assert_eq!(members(&[1], &[]).step(&nodes(&[1, 2], &[2]), &all), None);
     }
 
     #[test]
-    fn replicas_bound_the_voters() {
+    fn copy_is_given_up_only_for_one_that_is_complete() {
+        let (four, moved) = (nodes(&[1, 2, 3, 4], &[]), target(&[1, 2, 4]));
+        assert_eq!(members(&[1, 2, 3], &[]).step(&four, &moved), Some(Step::AddLearner(4)));
+        let mut group = members(&[1, 2, 3], &[4]);
+        group.matched.insert(4, 0);
+        assert_eq!(group.step(&four, &moved), None);
+        assert_eq!(members(&[1, 2, 3], &[4]).step(&four, &moved), vote(&[1, 2, 4]));
+        assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[1, 2, 3, 4], &[4]), &moved), None);
+        // The number of copies is lowered: no copy is waited for.
+        assert_eq!(members(&[1, 2, 3], &[]).step(&four, &target(&[1, 3])), vote(&[1, 3]));
+        assert_eq!(members(&[1, 3], &[2]).step(&four, &target(&[1, 3])), Some(Step::RemoveLearner(2)));
+        let with_learner = Target { learners: set(&[2]), ..target(&[1, 3]) };
+        assert_eq!(members(&[1, 3], &[2]).step(&four, &with_learner), None);
+    }
+
+    #[test]
+    fn leader_that_leaves_hands_over_first() {
         let four = nodes(&[1, 2, 3, 4], &[]);
-        assert_eq!(members(0, &[1, 2, 3], &[4]).step(&four, 3), None);
-        assert_eq!(members(0, &[1], &[2, 3, 4]).step(&four, 1), None);
-        assert_eq!(members(0, &[1, 2, 3], &[4]).step(&four, 1), set(&[1]));
-        let chosen: BTreeSet<_> = (0..4)
-            .map(|group| members(group, &[1], &[2, 3, 4]).next_voter(&BTreeSet::from([1]), &four))
-            .collect();
-        assert_eq!(chosen.len(), 3, "groups choose different nodes");
-    }
-
-    #[test]
-    fn zone_without_a_voter_is_preferred() {
-        let mut four = nodes(&[1, 2, 3, 4], &[]);
-        for (node, zone) in [(1, "a"), (2, "a"), (3, "a"), (4, "b")] {
-            four.get_mut(&node).unwrap().zone = zone.to_owned();
-        }
-        for group in 0..4 {
-            assert_eq!(members(group, &[1], &[2, 3, 4]).step(&four, 3), set(&[1, 4]), "group {group}");
-        }
+        assert_eq!(members(&[1, 2, 3], &[4]).step(&four, &target(&[2, 3, 4])), Some(Step::Leave(2)));
+        // The only copy moves: both vote for a moment.
+        assert_eq!(members(&[1], &[4]).step(&four, &target(&[4])), vote(&[1, 4]));
+        assert_eq!(members(&[1, 4], &[]).step(&four, &target(&[4])), Some(Step::Leave(4)));
+        // It is no node of the cluster any more.
+        let all = target(&[1, 2, 3]);
+        assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[2, 3], &[2]), &all), Some(Step::Leave(3)));
+        assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[2, 3], &[2, 3]), &all), None);
     }
 
     #[test]
     fn removed_node_is_replaced_in_one_change() {
-        assert_eq!(members(0, &[1, 2, 3], &[4]).step(&nodes(&[1, 2, 4], &[]), 3), set(&[1, 2, 4]));
-        assert_eq!(members(0, &[1, 2, 3], &[]).step(&nodes(&[1, 2], &[]), 3), set(&[1, 2]));
-        assert_eq!(members(0, &[1, 2], &[3]).step(&nodes(&[1, 2], &[]), 3), Some(Step::RemoveLearner(3)));
+        assert_eq!(
+            members(&[1, 2, 3], &[4]).step(&nodes(&[1, 2, 4], &[]), &target(&[1, 2, 4])),
+            vote(&[1, 2, 4])
+        );
+        assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[1, 2], &[]), &target(&[1, 2])), vote(&[1, 2]));
+        let learner = members(&[1, 2], &[3]).step(&nodes(&[1, 2], &[]), &target(&[1, 2]));
+        assert_eq!(learner, Some(Step::RemoveLearner(3)));
     }
 
     #[test]
     fn no_step_goes_below_a_majority_that_is_reachable() {
         // Of voters 1 and 2 only one would be left.
-        assert_eq!(members(0, &[1, 2, 3], &[]).step(&nodes(&[1, 2], &[2]), 3), None);
+        assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[1, 2], &[2]), &target(&[1, 2])), None);
         // The change itself needs a majority of the old voters.
-        assert_eq!(members(0, &[1, 2, 3, 4, 5], &[]).step(&nodes(&[1], &[]), 5), None);
+        assert_eq!(members(&[1, 2, 3, 4, 5], &[]).step(&nodes(&[1], &[]), &target(&[1])), None);
     }
 
     #[test]
     fn change_of_an_earlier_leader_is_ended() {
-        let mut group = members(0, &[1, 2, 3], &[]);
+        let mut group = members(&[1, 2, 3], &[]);
         group.is_settled = false;
-        assert_eq!(group.step(&nodes(&[1, 2, 3, 4], &[]), 3), set(&[1, 2, 3]));
-    }
-
-    #[test]
-    fn leader_that_is_removed_leaves_first() {
-        assert_eq!(members(0, &[1, 2, 3], &[]).step(&nodes(&[2, 3], &[2]), 3), Some(Step::Leave(3)));
-        assert_eq!(members(0, &[1, 2, 3], &[]).step(&nodes(&[2, 3], &[2, 3]), 3), None);
-    }
-
-    #[test]
-    fn leaders_are_spread_over_the_voters() {
-        let mut counts = BTreeMap::new();
-        for group in 1..=12 {
-            *counts.entry(members(group, &[1, 2, 3], &[]).preferred_leader().unwrap()).or_insert(0) += 1;
-        }
-        assert_eq!(counts, BTreeMap::from([(1, 4), (2, 4), (3, 4)]));
+        assert_eq!(group.step(&nodes(&[1, 2, 3, 4], &[]), &target(&[1, 2, 4])), vote(&[1, 2, 3]));
     }
 }

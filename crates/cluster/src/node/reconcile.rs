@@ -9,9 +9,10 @@ use parking_lot::Mutex;
 
 use super::core::Node;
 use super::identity::note_starts;
-use super::plan::{Candidate, Members, Step};
+use super::plan::{Candidate, Members, Step, Target};
 use crate::group::{Group, GroupStatus};
 use crate::peers::{PeerRequest, PeerResponse};
+use crate::place::leaders::preferred_leaders;
 use crate::slots::META_GROUP;
 
 /// Pauses of a group after a change that failed: the first, and the longest.
@@ -22,6 +23,9 @@ const STEADY_ROUNDS: u32 = 10;
 const AFTER_TRANSFER: Duration = Duration::from_secs(30);
 /// Number of rounds between two looks at the numbers of starts of other nodes.
 const STARTS_ROUNDS: u64 = 20;
+
+/// Number of rounds between two reports, after which the placement is decided.
+const REPORT_ROUNDS: u64 = 2;
 
 /// What the task remembers of a group.
 #[derive(Default)]
@@ -53,6 +57,10 @@ pub(super) async fn run(node: Arc<Node>) {
             }
         }
         node.announce();
+        if round % REPORT_ROUNDS == 0 {
+            node.report();
+            node.place();
+        }
         for replica in node.replicas.values() {
             node.look_after(replica, &state);
         }
@@ -143,21 +151,30 @@ impl Node {
         let now = self.runtime().now();
         if replica.ready_term().is_err() {
             watched.steady = 0;
-            return;
         }
         if watched.is_busy || now < watched.not_before {
             return;
         }
+        if self.is_superfluous(replica) {
+            watched.is_busy = true;
+            let (node, replica, state) = (self.shared(), replica.clone(), state.clone());
+            let task = async move { node.give_back(&replica, &state).await };
+            self.runtime().spawn("retirement", Box::pin(task));
+            return;
+        }
+        if replica.ready_term().is_err() {
+            return;
+        }
         let nodes = self.candidates();
-        let members = members(self.identity.node, replica, replica.status());
-        if let Some(step) = members.step(&nodes, usize::from(self.replicas_max())) {
+        let members = members(self.identity.node, replica.status());
+        if let Some(step) = members.step(&nodes, &self.target(group)) {
             (watched.is_busy, watched.steady) = (true, 0);
             let (node, replica, state) = (self.shared(), replica.clone(), state.clone());
             let task = async move { node.make(&replica, step, &state).await };
             self.runtime().spawn("membership", Box::pin(task));
             return;
         }
-        let preferred = members.preferred_leader().filter(|preferred| members.can_lead(*preferred, &nodes));
+        let preferred = self.preferred_leader(group).filter(|preferred| members.can_lead(*preferred, &nodes));
         watched.steady = if preferred.is_some() { watched.steady + 1 } else { 0 };
         if watched.steady < STEADY_ROUNDS || all.values().any(|watched| watched.is_busy) {
             return;
@@ -171,9 +188,34 @@ impl Node {
     }
 
     fn candidates(&self) -> BTreeMap<u64, Candidate> {
-        let candidate = |(node, zone)| (node, Candidate { zone, is_reachable: self.is_up(node) });
+        let candidate = |node| (node, Candidate { is_reachable: self.is_up(node) });
+        self.table.load().nodes.keys().copied().map(candidate).collect()
+    }
+
+    /// Returns the members that a group should have. All nodes have the log of the meta group.
+    fn target(&self, group: u8) -> Target {
         let table = self.table.load();
-        table.nodes.iter().map(|(node, record)| candidate((*node, record.zone.clone()))).collect()
+        let voters = table.places.get(&group).cloned().unwrap_or_default();
+        let others = table.nodes.keys().copied().filter(|node| group == META_GROUP && !voters.contains(node));
+        Target { learners: others.collect(), voters }
+    }
+
+    /// Returns the node that leads the group if all voters are up.
+    fn preferred_leader(&self, group: u8) -> Option<u64> {
+        let table = self.table.load();
+        preferred_leaders(&table.places, &table.draining).get(&group).copied()
+    }
+
+    async fn give_back(&self, replica: &Arc<Group>, state: &State) {
+        let group = replica.number();
+        let pause = match self.retire(replica).await {
+            Ok(()) => None,
+            Err(why) => {
+                tracing::debug!("group {group} does not leave this node yet: {why}");
+                Some(BACKOFF)
+            }
+        };
+        self.ended(group, state, pause);
     }
 
     async fn make(&self, replica: &Group, step: Step, state: &State) {
@@ -226,9 +268,8 @@ impl Node {
     }
 }
 
-fn members(leader: u64, replica: &Group, status: GroupStatus) -> Members {
+fn members(leader: u64, status: GroupStatus) -> Members {
     Members {
-        group: replica.number(),
         leader,
         voters: status.voters.into_iter().collect(),
         learners: status.learners.into_iter().collect(),

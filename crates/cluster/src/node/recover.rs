@@ -7,7 +7,7 @@
 //! After a crash in between the recovery is repeated. What the node does not have is lost; entries that were never committed
 //! may become so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use esker_engine::{GroupLog, Store, StoredChange, StoredValue};
 
@@ -15,7 +15,9 @@ use super::error::NodeError;
 use super::identity::{Identity, Phase};
 use super::settings::NodeSettings;
 use crate::group::{Step, encode_entry};
-use crate::meta::table::{CLUSTER_KEY, ClusterRecord, MetaTable, gone_key, node_key};
+use crate::meta::table::{
+    BALANCE_KEY, CLUSTER_KEY, ClusterRecord, MetaTable, drain_key, gone_key, node_key, place_bytes, place_key,
+};
 use crate::peers::PeerRecord;
 use crate::raft::log_store::GroupStore;
 use crate::slots::{Groups, META_GROUP};
@@ -48,9 +50,9 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     identity.nodes = own.into_iter().collect();
     identity.write(log).await?;
     // 2.
-    let replicas = settings.replicas;
+    let replicas = table.cluster.map_or(settings.replicas, |cluster| cluster.replicas);
     let cluster = ClusterRecord { cluster: identity.cluster, groups: identity.groups, replicas };
-    let removal = Step::Changes(removal(nodes.values(), &cluster));
+    let removal = Step::Changes(removal(identity.node, nodes.values(), &cluster));
     for group in groups.numbers().chain([META_GROUP]) {
         let removal = (group == META_GROUP).then(|| encode_entry([&removal].into_iter()));
         let made = GroupStore::new(log.clone(), group).make_sole_voter(identity.node, removal).await;
@@ -63,8 +65,12 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     Ok(())
 }
 
-/// Returns the changes of the meta group that remove nodes and note the new cluster.
-fn removal<'n>(nodes: impl Iterator<Item = &'n PeerRecord>, cluster: &ClusterRecord) -> Vec<StoredChange> {
+/// Returns the changes of the meta group that remove nodes, place all groups on the one that is left, and note the new cluster.
+fn removal<'n>(
+    left: u64,
+    nodes: impl Iterator<Item = &'n PeerRecord>,
+    cluster: &ClusterRecord,
+) -> Vec<StoredChange> {
     let change = |key: Vec<u8>, value: Option<Vec<u8>>| StoredChange {
         key: key.into(),
         value: value.map(|bytes| StoredValue { bytes: bytes.into(), compressed: None, expires_at_ms: None }),
@@ -72,7 +78,16 @@ fn removal<'n>(nodes: impl Iterator<Item = &'n PeerRecord>, cluster: &ClusterRec
     };
     let gone = nodes.flat_map(|record| {
         let store = record.store.to_le_bytes().to_vec();
-        [change(node_key(record.node), None), change(gone_key(record.node), Some(store))]
+        let (node, gone) = (node_key(record.node), gone_key(record.node));
+        [change(node, None), change(drain_key(record.node), None), change(gone, Some(store))]
     });
-    gone.chain([change(CLUSTER_KEY.to_vec(), Some(cluster.encode()))]).collect()
+    let groups = Groups::new(cluster.groups).into_iter().flat_map(Groups::numbers).chain([META_GROUP]);
+    let alone = place_bytes(&BTreeSet::from([left]));
+    let placed = groups.map(|group| change(place_key(group), Some(alone.clone())));
+    let settings = [
+        change(CLUSTER_KEY.to_vec(), Some(cluster.encode())),
+        change(BALANCE_KEY.to_vec(), None),
+        change(drain_key(left), None),
+    ];
+    gone.chain(placed).chain(settings).collect()
 }

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use super::core::Node;
 use crate::group::Group;
+use crate::slots::META_GROUP;
 use crate::view::{GroupInfo, NodeInfo, Topology};
 
 impl Node {
     /// Returns nodes and groups now. The epoch rises if something has changed other than the progress of the logs.
     pub(super) fn current_topology(&self) -> Arc<Topology> {
         let me = self.identity.node;
+        let (table, reports) = (self.table.load(), self.reports.load());
         let node = |(id, record): (u64, crate::peers::PeerRecord)| NodeInfo {
             id,
             resp: record.resp,
@@ -17,13 +19,29 @@ impl Node {
             grpc: record.grpc,
             zone: record.zone,
             is_reachable: self.is_up(id),
+            is_draining: table.draining.contains(&id),
+            holds: reports
+                .nodes
+                .get(&id)
+                .map_or(0, |report| (report.held & !(1 << META_GROUP)).count_ones() as usize),
+            live_bytes: reports.nodes.get(&id).map_or(0, |report| report.live_bytes),
+            limit_bytes: reports.nodes.get(&id).map_or(0, |report| report.limit_bytes),
         };
         let mut known = self.all_known();
         known.insert(me, self.record());
         let nodes = known.into_iter().map(node).collect();
         let groups = self.replicas.values().map(|replica| self.group_info(replica)).collect();
         let mut last = self.topology.lock();
-        let mut now = Topology { epoch: last.epoch, me, nodes, groups };
+        let mut now = Topology {
+            epoch: last.epoch,
+            me,
+            nodes,
+            groups,
+            replicas: usize::from(self.replicas_max()),
+            is_paused: table.is_paused,
+            is_balancing: table.is_balancing,
+            copied_bytes_per_s: self.copy_rate.lock().bytes_per_s(),
+        };
         if now == **last {
             return last.clone();
         }
@@ -36,9 +54,12 @@ impl Node {
 
     fn group_info(&self, replica: &Group) -> GroupInfo {
         let (number, status) = (replica.number(), replica.status());
-        GroupInfo {
+        let report = self.reports.load().groups.get(&number).cloned().unwrap_or_default();
+        let info = GroupInfo {
             number,
             slots: self.groups.slots(number),
+            placed: self.placed(number).into_iter().flatten().collect(),
+            bytes: report.bytes,
             leader: self.leader(number),
             term: status.term,
             voters: status.voters,
@@ -47,14 +68,31 @@ impl Node {
             applied: status.applied,
             floor: status.floor,
             matched: status.matched,
+        };
+        match self.is_placed(number) {
+            true => info,
+            // The replica is empty, or has not heard that it left the group.
+            false => GroupInfo {
+                term: report.term,
+                voters: report.voters,
+                learners: report.learners,
+                last_index: report.last_index,
+                applied: 0,
+                floor: 0,
+                ..info
+            },
         }
     }
 }
 
 fn without_progress(topology: &Topology) -> Topology {
     let mut topology = topology.clone();
+    topology.copied_bytes_per_s = 0;
+    for node in &mut topology.nodes {
+        (node.live_bytes, node.limit_bytes) = (0, 0);
+    }
     for group in &mut topology.groups {
-        (group.last_index, group.applied, group.floor) = (0, 0, 0);
+        (group.last_index, group.applied, group.floor, group.bytes) = (0, 0, 0, 0);
         group.matched.clear();
     }
     topology

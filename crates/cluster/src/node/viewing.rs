@@ -10,8 +10,9 @@ use futures_util::future::{BoxFuture, join_all};
 use super::core::Node;
 use super::metrics::metrics;
 use crate::peers::{PeerRequest, PeerResponse};
+use crate::place::report::Order;
 use crate::slots::{Groups, META_GROUP};
-use crate::view::{ClusterView, LeaderWatch, Metric, Topology};
+use crate::view::{ClusterView, LeaderWatch, Metric, PlannedMove, Topology};
 
 impl ClusterView for Node {
     fn groups(&self) -> Groups {
@@ -67,7 +68,16 @@ impl ClusterView for Node {
 
     fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>> {
         let this = self.shared();
-        async move { this.remove_node(node).await }.boxed()
+        async move { this.ask_meta(PeerRequest::Remove { node }).await }.boxed()
+    }
+
+    fn order(&self, order: Order) -> BoxFuture<'static, Result<(), String>> {
+        let this = self.shared();
+        async move { this.ask_meta(PeerRequest::Order(order)).await }.boxed()
+    }
+
+    fn planned_moves(&self) -> Vec<PlannedMove> {
+        self.plan_moves()
     }
 
     fn metrics(&self) -> Vec<Metric> {
@@ -75,7 +85,7 @@ impl ClusterView for Node {
     }
 }
 
-/// Number of nodes that a removal asks, one after the other: the leader changes if it is the one to be removed.
+/// Number of nodes that are asked, one after the other: the leader changes if it is the one to be removed.
 const ASKED_MAX: usize = 5;
 
 impl Node {
@@ -98,12 +108,17 @@ impl Node {
         }
     }
 
-    async fn remove_node(&self, node: u64) -> Result<(), String> {
+    /// Asks the leader of the meta group, which may be this node or change, to remove a node or to execute an order.
+    async fn ask_meta(&self, request: PeerRequest) -> Result<(), String> {
         let mut why = "the cluster has no leader of its nodes at the moment; try again".to_owned();
         for _ in 0..ASKED_MAX {
             let answer = match self.leader(META_GROUP) {
-                Some(leader) if leader == self.identity.node => self.remove_here(node).await,
-                Some(leader) => match self.call(leader, PeerRequest::Remove { node }).await {
+                Some(leader) if leader == self.identity.node => match request {
+                    PeerRequest::Remove { node } => self.remove_here(node).await,
+                    PeerRequest::Order(order) => self.order_here(order).await,
+                    _ => return Err("this is no request to the leader of the meta group".into()),
+                },
+                Some(leader) => match self.call(leader, request.clone()).await {
                     Ok(answer) => answer,
                     Err(failed) => PeerResponse::Ask(failed),
                 },
@@ -113,10 +128,10 @@ impl Node {
                 PeerResponse::Done => return Ok(()),
                 PeerResponse::Refused(refused) => return Err(refused),
                 PeerResponse::Ask(other) => why = other,
-                other => return Err(format!("a removal was answered with {other:?}")),
+                other => return Err(format!("the leader of the meta group answered with {other:?}")),
             }
             self.runtime().sleep(self.settings.election.1).await;
         }
-        Err(format!("no node that could remove it has answered: {why}"))
+        Err(format!("no node that could do it has answered: {why}"))
     }
 }

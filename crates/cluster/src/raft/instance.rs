@@ -12,7 +12,7 @@ use openraft::raft::ReadPolicy;
 use openraft::type_config::async_runtime::watch::WatchReceiver;
 use openraft::{ChangeMembers, Raft, RaftMetrics, ServerState};
 
-use super::codec::{Base, decode_proof};
+use super::codec::{Base, decode_proof, encode_log_id};
 use super::error::{GroupError, NotReady};
 use super::keyspace::{Applied, Keyspace};
 use super::log_store::GroupStore;
@@ -216,6 +216,16 @@ impl Instance {
                 .collect(),
             stopped: metrics.running_state.as_ref().err().map(ToString::to_string),
         }
+    }
+
+    /// Returns all members and the id of the entry with them, as bytes of the log; `None` while a change is in progress.
+    pub(crate) fn settled_members(&self) -> Option<(Vec<u64>, Bytes)> {
+        let metrics = self.raft.metrics().borrow_watched().clone();
+        let (membership, id) = (metrics.membership_config.membership(), metrics.membership_config.log_id());
+        let is_settled = membership.get_joint_config().len() < 2 && *id <= metrics.local_committed;
+        let id = id.as_ref().filter(|_| is_settled)?;
+        let nodes = membership.voter_ids().chain(membership.learner_ids()).collect();
+        Some((nodes, encode_log_id(id).into()))
     }
 
     pub(crate) fn applied(&self) -> Applied {

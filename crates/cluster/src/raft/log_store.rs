@@ -26,6 +26,9 @@ const COMMITTED: u8 = 1;
 /// Number of the state that holds the base: the floor, or the note that a snapshot is being installed.
 const BASE: u8 = 2;
 
+/// Number of the state that holds the id of the membership without this node.
+const EXCLUSION: u8 = 3;
+
 /// Attempts to append to a full log, and the pause between two.
 const FULL_TRIES: usize = 100;
 const FULL_PAUSE: Duration = Duration::from_millis(50);
@@ -92,6 +95,22 @@ impl GroupStore {
         drop(self.log.forget(self.group).await.map_err(failed)?);
         let written = self.log.set_state(self.group, BASE, &[]).await.map_err(failed)?;
         written.durable().await.map_err(failed)
+    }
+
+    /// Notes the id of a committed membership without this node, as bytes of the log. Durable on return. A later one replaces
+    /// an earlier one.
+    pub(crate) async fn note_exclusion(&self, id: &[u8]) -> io::Result<()> {
+        let id = decode_log_id(id)?;
+        let noted = self.exclusion()?.map(|noted| decode_log_id(&noted)).transpose()?;
+        let bytes = encode_log_id(&noted.map_or(id, |noted| noted.max(id)));
+        let written = self.log.set_state(self.group, EXCLUSION, &bytes).await.map_err(failed)?;
+        written.durable().await.map_err(failed)
+    }
+
+    /// Returns the id of the last membership without this node that was noted, as bytes of the log.
+    pub(crate) fn exclusion(&self) -> io::Result<Option<Bytes>> {
+        let noted = self.log.state(self.group, EXCLUSION);
+        noted.map(|bytes| decode_log_id(&bytes).map(|_| bytes)).transpose()
     }
 
     /// Returns true if the replica holds entries, or a keyspace up to a floor.

@@ -14,7 +14,7 @@ use openraft::raft::{
 };
 use openraft::storage::Snapshot;
 
-use super::codec::encode_proof;
+use super::codec::{decode_log_id, encode_proof};
 use super::types::{Change, LeaderId, LogId, TypeConfig, Vote};
 
 type Shot = Snapshot<LeaderId, u64, (), Bytes>;
@@ -38,6 +38,17 @@ impl RaftRequest {
     /// Returns true if the request adds to the log.
     pub(crate) fn carries_entries(&self) -> bool {
         matches!(self, RaftRequest::Append(request) if !request.entries.is_empty())
+    }
+
+    /// Returns true if the request may add to the log: entries, or a heartbeat, whose answer says up to where the log is equal.
+    pub(crate) fn is_append(&self) -> bool {
+        matches!(self, RaftRequest::Append(_))
+    }
+
+    /// Returns true if it is the request of a candidate whose log ends before an entry with this id, as bytes of the log.
+    pub(crate) fn is_of_candidate_before(&self, id: &[u8]) -> bool {
+        let (RaftRequest::Vote(request) | RaftRequest::PreVote(request)) = self else { return false };
+        decode_log_id(id).is_ok_and(|id| request.last_log_id < Some(id))
     }
 
     /// Returns what proves each part of a snapshot, and the index up to which it has applied the log; `None` for another

@@ -5,6 +5,7 @@ use bytes::{Buf, BufMut, Bytes};
 use crate::changes::{changes_bytes, get_changes, put_changes};
 use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
+use crate::place::report::{NodeReport, Order, get_reports, put_reports};
 use crate::raft::messages;
 
 const RAFT: u8 = 1;
@@ -12,12 +13,17 @@ const SNAPSHOT_PART: u8 = 2;
 const JOIN: u8 = 3;
 const TRANSFER: u8 = 4;
 const REMOVE: u8 = 5;
+const ORDER: u8 = 6;
+const REPORT: u8 = 7;
+const MEMBERS: u8 = 8;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
 const JOINED: u8 = 3;
 const ASK: u8 = 4;
 const REFUSED: u8 = 5;
+const REPORTS: u8 = 6;
+const OF_MEMBERS: u8 = 7;
 
 /// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
 const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
@@ -50,6 +56,15 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
             to.put_u8(REMOVE);
             to.put_u64_le(*node);
         }
+        PeerRequest::Order(order) => {
+            to.put_u8(ORDER);
+            order.put(to);
+        }
+        PeerRequest::Report(report) => {
+            to.put_u8(REPORT);
+            report.put(to);
+        }
+        PeerRequest::Members { group } => to.put_slice(&[MEMBERS, *group]),
     }
 }
 
@@ -73,6 +88,9 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
             PeerRequest::Transfer { group: from.try_get_u8().ok()?, node: from.try_get_u64_le().ok()? }
         }
         REMOVE => PeerRequest::Remove { node: from.try_get_u64_le().ok()? },
+        ORDER => PeerRequest::Order(Order::get(&mut from)?),
+        REPORT => PeerRequest::Report(NodeReport::get(&mut from)?),
+        MEMBERS => PeerRequest::Members { group: from.try_get_u8().ok()? },
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -92,6 +110,16 @@ pub(super) fn put_response(to: &mut Vec<u8>, response: &PeerResponse) {
             to.put_u8(*groups);
             put_number(to, nodes.len() as u64);
             nodes.iter().for_each(|record| put_record(to, record));
+        }
+        PeerResponse::Reports(reports) => {
+            to.put_u8(REPORTS);
+            put_reports(to, reports);
+        }
+        PeerResponse::Members { nodes, id } => {
+            to.put_u8(OF_MEMBERS);
+            put_number(to, nodes.len() as u64);
+            nodes.iter().for_each(|node| to.put_u64_le(*node));
+            put_bytes(to, id);
         }
         PeerResponse::Ask(address) => {
             to.put_u8(ASK);
@@ -117,6 +145,15 @@ pub(super) fn decode_response(mut from: Bytes) -> Option<PeerResponse> {
             }
             let nodes = (0..count).map(|_| get_record(&mut from)).collect::<Option<Vec<_>>>()?;
             PeerResponse::Joined { cluster, groups, nodes }
+        }
+        REPORTS => PeerResponse::Reports(get_reports(&mut from)?),
+        OF_MEMBERS => {
+            let count = usize::try_from(get_number(&mut from)?).ok()?;
+            if count > from.len() / 8 {
+                return None;
+            }
+            let nodes = (0..count).map(|_| from.try_get_u64_le().ok()).collect::<Option<Vec<_>>>()?;
+            PeerResponse::Members { nodes, id: get_bytes(&mut from)? }
         }
         ASK => PeerResponse::Ask(get_text(&mut from)?),
         REFUSED => PeerResponse::Refused(get_text(&mut from)?),
@@ -155,6 +192,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::place::report::GroupReport;
     use crate::raft::messages::tests as raft;
 
     fn blobs() -> impl Strategy<Value = Bytes> + Clone {
@@ -185,6 +223,29 @@ mod tests {
         })
     }
 
+    fn orders() -> impl Strategy<Value = Order> {
+        prop_oneof![
+            any::<(u64, bool)>().prop_map(|(node, begins)| Order::Drain { node, begins }),
+            any::<(u8, u64, u64)>().prop_map(|(group, from, to)| Order::Move { group, from, to }),
+            any::<u8>().prop_map(Order::Replicas),
+            any::<bool>().prop_map(Order::Pause),
+            Just(Order::Rebalance),
+        ]
+    }
+
+    fn reports() -> impl Strategy<Value = NodeReport> {
+        let nodes = || vec(any::<u64>(), 0..4);
+        let group = (any::<(u8, u64, u64, bool, u64, u64)>(), nodes(), nodes());
+        let group =
+            group.prop_map(|((group, term, leader, is_settled, last_index, bytes), voters, learners)| {
+                GroupReport { group, term, leader, is_settled, last_index, bytes, voters, learners }
+            });
+        (any::<(u64, u64, u64, u64, u16)>(), vec(group, 0..4)).prop_map(|(numbers, groups)| {
+            let (node, live_bytes, limit_bytes, copied_bytes, held) = numbers;
+            NodeReport { node, live_bytes, limit_bytes, copied_bytes, held, groups }
+        })
+    }
+
     fn requests() -> impl Strategy<Value = PeerRequest> {
         let part = (any::<(u8, u64, u32, bool)>(), blobs(), vec(changes(), 0..6));
         let part = part.prop_map(|((group, transfer, part, is_last), vote, changes)| {
@@ -196,6 +257,9 @@ mod tests {
             1 => records().prop_map(PeerRequest::Join),
             1 => any::<(u8, u64)>().prop_map(|(group, node)| PeerRequest::Transfer { group, node }),
             1 => any::<u64>().prop_map(|node| PeerRequest::Remove { node }),
+            1 => orders().prop_map(PeerRequest::Order),
+            1 => reports().prop_map(PeerRequest::Report),
+            1 => any::<u8>().prop_map(|group| PeerRequest::Members { group }),
         ]
     }
 
@@ -205,6 +269,8 @@ mod tests {
         prop_oneof![
             4 => raft::responses().prop_map(PeerResponse::Raft),
             1 => Just(PeerResponse::Done),
+            1 => vec(reports(), 0..4).prop_map(PeerResponse::Reports),
+            1 => (vec(any::<u64>(), 0..5), blobs()).prop_map(|(nodes, id)| PeerResponse::Members { nodes, id }),
             1 => joined,
             1 => texts().prop_map(PeerResponse::Ask),
             1 => texts().prop_map(PeerResponse::Refused),

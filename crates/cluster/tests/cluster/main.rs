@@ -11,6 +11,7 @@ mod machines;
 mod membership;
 mod network;
 mod nodes;
+mod placement;
 mod refused;
 mod stores;
 mod suite;

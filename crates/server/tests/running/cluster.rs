@@ -5,8 +5,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use esker_cluster::place::report::Order;
 use esker_cluster::slots::{Groups, META_GROUP};
-use esker_cluster::view::{ClusterView, GroupInfo, LeaderWatch, Metric, NodeInfo, Topology};
+use esker_cluster::view::{ClusterView, GroupInfo, LeaderWatch, Metric, NodeInfo, PlannedMove, Topology};
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
@@ -79,6 +80,8 @@ impl Directed {
             term: u64::from(number),
             voters: if is_installing { Vec::new() } else { vec![ME, OTHER] },
             learners: vec![0xc3],
+            placed: vec![ME, OTHER, 0xc3],
+            bytes: 1 << 20,
             last_index: 100,
             applied: 90,
             floor: 50,
@@ -101,6 +104,7 @@ impl ClusterView for Directed {
             grpc: grpc.map(str::to_owned),
             zone: String::new(),
             is_reachable: id != 0xc3 && (id == ME || !is_alone),
+            ..NodeInfo::default()
         };
         let nodes = vec![
             node(ME, "10.0.0.1:7001", "10.0.0.1:8001", None),
@@ -109,7 +113,7 @@ impl ClusterView for Directed {
         ];
         let meta = GroupInfo { slots: 0..0, term: 9, ..self.group(META_GROUP) };
         let groups = (1..=3).map(|number| self.group(number)).chain([meta]).collect();
-        Arc::new(Topology { epoch: 7, me: ME, nodes, groups })
+        Arc::new(Topology { epoch: 7, me: ME, nodes, groups, replicas: 3, ..Topology::default() })
     }
 
     fn check_leads(&self, slot: u16) -> Result<(), ClusterError> {
@@ -163,6 +167,15 @@ impl ClusterView for Directed {
     fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>> {
         self.state().asked.push(format!("remove {node:x}"));
         ready(Ok(())).boxed()
+    }
+
+    fn order(&self, order: Order) -> BoxFuture<'static, Result<(), String>> {
+        self.state().asked.push(format!("{order:x?}"));
+        ready(if order == Order::Replicas(5) { Err("it needs 5 nodes".to_owned()) } else { Ok(()) }).boxed()
+    }
+
+    fn planned_moves(&self) -> Vec<PlannedMove> {
+        vec![PlannedMove { group: 1, from: Some(ME), to: Some(0xc3), bytes: 7 }]
     }
 
     fn metrics(&self) -> Vec<Metric> {

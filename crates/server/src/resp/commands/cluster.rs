@@ -71,7 +71,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "cluster|delslotsrange", run: Run::Refuse(BY_GROUPS), since: "7.0.0", summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|esker", arity: -3, flags: flags::ADMIN, in_multi: InMulti::Refused,
         run: Run::Wait(|command, session, service, replies| Box::pin(admin::admin(command, session, service, replies))),
-        since: env!("CARGO_PKG_VERSION"), summary: "Tells the state of groups, transfers leaders, removes nodes.", ..CLUSTER },
+        since: env!("CARGO_PKG_VERSION"), summary: "Tells the state of groups, moves leaders and groups, removes nodes.", ..CLUSTER },
     Verb { name: "cluster|failover", run: Run::Refuse("ERR leaders are elected; see esker cluster transfer"),
         summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|flushslots", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
@@ -120,8 +120,20 @@ ESKER STATUS
     Return nodes and groups as JSON.
 ESKER TRANSFER <group> <node>
     Hand the leadership of a group to a node, named by its id or address.
-ESKER REMOVE <node>
-    Remove a node from all groups and from the cluster.
+ESKER DRAIN <node> [CANCEL]
+    Move all groups away from a node, or end that.
+ESKER MOVE <group> <from> <to>
+    Move the copy of a group from one node to another.
+ESKER PAUSE
+    Begin no copies of groups until ESKER RESUME.
+ESKER REBALANCE [DRY-RUN]
+    Even out the number of groups of the nodes, or return the moves as JSON.
+ESKER REMOVE <node> [DEAD]
+    Remove a node from the cluster: a drained one, or a lost one.
+ESKER REPLICAS <number>
+    Set the number of copies of each group: 1, 3 or 5.
+ESKER RESUME
+    End ESKER PAUSE.
 GETKEYSINSLOT <slot> <count>
     Return key names stored by current node in a slot.
 INFO

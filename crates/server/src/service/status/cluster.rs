@@ -7,9 +7,6 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of nodes in the document.
 const NODES_MAX: usize = 32;
 
-/// Number of copies that each group should have, if the cluster has as many nodes.
-const COPIES: usize = 3;
-
 /// The cluster, as the node sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -23,6 +20,12 @@ pub struct ClusterStatus {
     pub groups: Vec<ClusterGroup>,
     /// A line each, for humans, about groups without a leader, with too few copies, and without a copy on the node.
     pub problems: Vec<String>,
+    /// Groups that are being copied to another node, estimated bytes of these groups, and the rate of all copies.
+    pub moving_groups: usize,
+    /// See `moving_groups`.
+    pub moving_bytes: u64,
+    /// See `moving_groups`.
+    pub copied_bytes_per_s: u64,
 }
 
 /// A node of the cluster.
@@ -38,6 +41,10 @@ pub struct ClusterNode {
     pub is_reachable: bool,
     /// Number of groups of keys that it leads.
     pub leads: usize,
+    /// Number of groups of keys of which it has a copy.
+    pub holds: usize,
+    /// True if its groups are being moved away.
+    pub is_draining: bool,
 }
 
 /// A group of the cluster.
@@ -66,6 +73,8 @@ impl ClusterStatus {
             resp: node.resp.clone(),
             is_reachable: node.is_reachable,
             leads: topology.groups.iter().filter(|group| leads(node.id, group)).count(),
+            holds: node.holds,
+            is_draining: node.is_draining,
         };
         let group = |group: &GroupInfo| ClusterGroup {
             group: group.number,
@@ -78,8 +87,17 @@ impl ClusterStatus {
             nodes: topology.nodes.iter().take(NODES_MAX).map(node).collect(),
             groups: topology.groups.iter().map(group).collect(),
             problems: problems(topology),
+            moving_groups: moving(topology).count(),
+            moving_bytes: moving(topology).map(|group| group.bytes).sum(),
+            copied_bytes_per_s: topology.copied_bytes_per_s,
         }
     }
+}
+
+/// Returns the groups of keys of which a node gets a copy now.
+fn moving(topology: &Topology) -> impl Iterator<Item = &GroupInfo> {
+    let data = topology.groups.iter().filter(|group| group.number != META_GROUP);
+    data.filter(|group| group.placed.iter().any(|node| !group.voters.contains(node)))
 }
 
 /// Returns true if the node leads the group, and the group has keys.
@@ -101,17 +119,19 @@ fn is_served(topology: &Topology, group: &GroupInfo) -> bool {
 
 /// Returns a line each about the groups without a leader, with too few copies, and without a copy on this node.
 fn problems(topology: &Topology) -> Vec<String> {
-    let copies = COPIES.min(topology.nodes.len());
+    let in_use = topology.nodes.iter().filter(|node| !node.is_draining).count();
+    let copies = topology.replicas.min(in_use);
     // A replica that receives a copy, or has stopped, knows neither voters nor a leader.
     let (here, missing): (Vec<_>, Vec<_>) =
         topology.groups.iter().partition(|group| !group.voters.is_empty());
+    let missing = missing.into_iter().filter(|group| group.placed.contains(&topology.me));
     let lost = here.iter().filter(|group| !is_served(topology, group)).map(|group| name(group));
     let few = here.iter().filter(|group| group.voters.len() < copies);
     let few = few.map(|group| format!("{} ({})", name(group), group.voters.len()));
     let lines = [
         ("no leader with a majority is reachable".to_owned(), lost.collect::<Vec<_>>()),
         (format!("fewer than {copies} copies"), few.collect()),
-        ("this node receives its copy, or stopped".to_owned(), missing.into_iter().map(name).collect()),
+        ("this node receives its copy, or stopped".to_owned(), missing.map(name).collect()),
     ];
     let lines = lines.into_iter().filter(|(_, groups)| !groups.is_empty());
     lines.map(|(what, groups)| format!("{what}: {}", groups.join(", "))).collect()

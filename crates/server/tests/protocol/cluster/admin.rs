@@ -27,17 +27,53 @@ async fn admin_sees_the_state_transfers_and_removes() {
         ("CLUSTER ESKER TRANSFER 4 b2", "-ERR 4 is no group; they are 1 to 3, and 15 for the meta group\r\n"),
         ("CLUSTER ESKER TRANSFER x b2", "-ERR value is not an integer or out of range\r\n"),
         ("CLUSTER ESKER TRANSFER 1 d4", "-ERR Unknown node d4\r\n"),
-        ("CLUSTER ESKER REMOVE 00000000000000000000000000000000000000c3", "+OK\r\n"),
+        (
+            "CLUSTER ESKER REMOVE 00000000000000000000000000000000000000c3",
+            "-ERR node 00000000000000c3 does not answer and has copies of 3 groups; start it and drain it, or add DEAD (--dead) \
+             if it is lost for good\r\n",
+        ),
+        ("CLUSTER ESKER REMOVE c3 DEAD", "+OK\r\n"),
+        ("CLUSTER ESKER DRAIN b2", "+OK\r\n"),
+        ("CLUSTER ESKER DRAIN b2 cancel", "+OK\r\n"),
+        ("CLUSTER ESKER MOVE 2 a1 c3", "+OK\r\n"),
+        ("CLUSTER ESKER MOVE 256 a1 c3", "-ERR value is not an integer or out of range\r\n"),
+        ("CLUSTER ESKER MOVE 2 a1 d4", "-ERR Unknown node d4\r\n"),
+        ("CLUSTER ESKER REPLICAS 5", "-ERR it needs 5 nodes\r\n"),
+        ("CLUSTER ESKER PAUSE", "+OK\r\n"),
+        ("CLUSTER ESKER RESUME", "+OK\r\n"),
+        ("CLUSTER ESKER REBALANCE", "+OK\r\n"),
         (
             "CLUSTER ESKER REMOVE",
             "-ERR unknown subcommand or wrong number of arguments for 'ESKER REMOVE'; they are STATUS, TRANSFER <group> <node>, \
-             REMOVE <node>\r\n",
+             REMOVE <node> [DEAD], DRAIN <node> [CANCEL], MOVE <group> <from> <to>, REPLICAS <number>, PAUSE, RESUME, \
+             REBALANCE [DRY-RUN]\r\n",
         ),
         ("CLUSTER ESKER", "-ERR wrong number of arguments for 'cluster|esker' command\r\n"),
     ] {
         client.ask(line, reply).await;
     }
-    assert_eq!(cluster.state().asked, ["transfer 1 b2", "transfer 15 b2", "transfer 1 a1", "remove c3"]);
+    assert_eq!(
+        cluster.state().asked,
+        [
+            "transfer 1 b2",
+            "transfer 15 b2",
+            "transfer 1 a1",
+            "remove c3",
+            "Drain { node: b2, begins: true }",
+            "Drain { node: b2, begins: false }",
+            "Move { group: 2, from: a1, to: c3 }",
+            "Replicas(5)",
+            "Pause(true)",
+            "Pause(false)",
+            "Rebalance",
+        ]
+    );
+    let moves: Value = serde_json::from_str(&client.text("CLUSTER ESKER REBALANCE DRY-RUN").await).unwrap();
+    assert_eq!(
+        moves[0],
+        serde_json::json!({"group": 1, "from": "00000000000000a1", "to": "00000000000000c3", "bytes": 7})
+    );
+    assert_eq!((&status["replicas"], &status["groups"][0]["bytes"]), (&3.into(), &(1 << 20).into()));
 }
 
 #[tokio::test]

@@ -103,9 +103,10 @@ mod tests {
             grpc: None,
             zone: String::new(),
             is_reachable: true,
+            ..NodeInfo::default()
         };
         let nodes = vec![node(0xab, "1.1.1.1:1"), node(0xcd, "1.1.1.2:1")];
-        let topology = Topology { epoch: 1, me: 0xab, nodes, groups: Vec::new() };
+        let topology = Topology { epoch: 1, me: 0xab, nodes, ..Topology::default() };
         for word in ["ab", "AB", "00ab", &id_text(0xab), "1.1.1.1:1", "1.1.1.1:11"] {
             assert_eq!(node_of(word.as_bytes(), &topology).unwrap().id, 0xab, "{word}");
         }
