@@ -76,6 +76,8 @@ pub enum PeerRequest {
         /// The node.
         node: u64,
     },
+    /// Messages for the subscribers of the node, in order: channels with texts.
+    Publish(Vec<(Bytes, Bytes)>),
 }
 
 /// The answer to a [`PeerRequest`].

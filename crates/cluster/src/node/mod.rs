@@ -5,6 +5,7 @@
 //! * `replicator`, `viewing`, `handler`: the node as the engine, the server and other nodes see it.
 //! * `members`: joins and removals, made by the leader of the meta group.
 //! * `reconcile`: the task that makes each group's members and leader what `plan` says.
+//! * `publishing`: messages of PUBLISH for the subscribers of other nodes.
 //! * `topology`, `metrics`: nodes, groups and figures at one moment.
 //! * `core`: what these share.
 
@@ -17,6 +18,7 @@ mod members;
 mod metrics;
 mod open;
 mod plan;
+mod publishing;
 mod reconcile;
 mod recover;
 mod replicator;

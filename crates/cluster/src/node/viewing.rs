@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -11,7 +12,7 @@ use super::core::Node;
 use super::metrics::metrics;
 use crate::peers::{PeerRequest, PeerResponse};
 use crate::slots::{Groups, META_GROUP};
-use crate::view::{ClusterView, LeaderWatch, Metric, Topology};
+use crate::view::{ClusterView, LeaderWatch, MessageWatch, Metric, Topology};
 
 impl ClusterView for Node {
     fn groups(&self) -> Groups {
@@ -68,6 +69,14 @@ impl ClusterView for Node {
     fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>> {
         let this = self.shared();
         async move { this.remove_node(node).await }.boxed()
+    }
+
+    fn publish(&self, channel: Bytes, text: Bytes) {
+        self.send_message(&channel, &text);
+    }
+
+    fn watch_messages(&self, watch: Arc<dyn MessageWatch>) {
+        self.publishing.watch(watch);
     }
 
     fn metrics(&self) -> Vec<Metric> {

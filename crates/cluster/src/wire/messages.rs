@@ -12,6 +12,7 @@ const SNAPSHOT_PART: u8 = 2;
 const JOIN: u8 = 3;
 const TRANSFER: u8 = 4;
 const REMOVE: u8 = 5;
+const PUBLISH: u8 = 6;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
@@ -21,6 +22,9 @@ const REFUSED: u8 = 5;
 
 /// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
 const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
+
+/// Bytes of the shortest message of PUBLISH: two lengths.
+const MESSAGE_BYTES_MIN: usize = 2;
 
 /// Appends a request to a buffer.
 pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
@@ -50,6 +54,14 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
             to.put_u8(REMOVE);
             to.put_u64_le(*node);
         }
+        PeerRequest::Publish(messages) => {
+            to.put_u8(PUBLISH);
+            put_number(to, messages.len() as u64);
+            for (channel, text) in messages {
+                put_bytes(to, channel);
+                put_bytes(to, text);
+            }
+        }
     }
 }
 
@@ -73,6 +85,14 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
             PeerRequest::Transfer { group: from.try_get_u8().ok()?, node: from.try_get_u64_le().ok()? }
         }
         REMOVE => PeerRequest::Remove { node: from.try_get_u64_le().ok()? },
+        PUBLISH => {
+            let count = usize::try_from(get_number(&mut from)?).ok()?;
+            if count > from.len() / MESSAGE_BYTES_MIN {
+                return None;
+            }
+            let message = |from: &mut Bytes| Some((get_bytes(from)?, get_bytes(from)?));
+            PeerRequest::Publish((0..count).map(|_| message(&mut from)).collect::<Option<_>>()?)
+        }
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -196,6 +216,7 @@ mod tests {
             1 => records().prop_map(PeerRequest::Join),
             1 => any::<(u8, u64)>().prop_map(|(group, node)| PeerRequest::Transfer { group, node }),
             1 => any::<u64>().prop_map(|node| PeerRequest::Remove { node }),
+            1 => vec((blobs(), blobs()), 0..6).prop_map(PeerRequest::Publish),
         ]
     }
 
@@ -287,6 +308,8 @@ mod tests {
         assert!(decode_request(entries.into()).is_none());
         let changes = [&[SNAPSHOT_PART, 1], &[0; 12][..], &[0, 0], &[0x80; 8], &[0x10], &[0; 64]].concat();
         assert!(decode_request(changes.into()).is_none());
+        let messages = [&[PUBLISH], &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F][..], &[0; 64]].concat();
+        assert!(decode_request(messages.into()).is_none());
         let nodes = [&[JOINED], &[0; 9][..], &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F], &[0; 64]].concat();
         assert!(decode_response(nodes.into()).is_none());
     }

@@ -73,13 +73,13 @@ async fn slots_without_a_leader_are_shown_at_another_voter() {
     let mut client = server.client().await;
     let (mine, other) = (id(ME), id(OTHER));
     let expected = format!(
-        "*2\r\n*3\r\n:0\r\n:5460\r\n*4\r\n$8\r\n10.0.0.1\r\n:7001\r\n{mine}*0\r\n\
-         *3\r\n:5461\r\n:16383\r\n*4\r\n$8\r\n10.0.0.2\r\n:7002\r\n{other}*0\r\n"
+        "*2\r\n*3\r\n:0\r\n:5461\r\n*4\r\n$8\r\n10.0.0.1\r\n:7001\r\n{mine}*0\r\n\
+         *3\r\n:5462\r\n:16383\r\n*4\r\n$8\r\n10.0.0.2\r\n:7002\r\n{other}*0\r\n"
     );
     cluster.state().without_leader = vec![2];
     client.ask("CLUSTER SLOTS", &expected).await;
     let info = client.text("CLUSTER INFO").await;
-    assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_fail:5462"), "{info}");
+    assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_fail:5461"), "{info}");
     // Also if no other node answers: clients may reach those that this one does not.
     cluster.state().is_alone = true;
     client.ask("CLUSTER SLOTS", &expected).await;
