@@ -94,6 +94,7 @@ class Node:
         self.number, self.binary, self.directory, self.process = number, binary, directory, None
         self.address = f"10.78.0.{number}:6379"
         self.store = os.path.join(directory, f"node{number}")
+        self.log, self.started_at = self.store + ".log", 0
         self.faketime, self.is_mounted, self.is_founder = None, False, number == 1
 
     def start(self):
@@ -109,7 +110,8 @@ class Node:
         else:
             words += ["--cluster-new"]
         os.makedirs(self.store, exist_ok=True)
-        log = open(os.path.join(self.directory, f"node{self.number}.log"), "a")
+        log = open(self.log, "a")
+        self.started_at = log.tell()
         # The process runs as a child of `ip`, which execs it, so its number is that of the server unless faketime is between.
         self.process = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
@@ -165,6 +167,12 @@ class Node:
             os.killpg(self.process.pid, what)
         except ProcessLookupError:
             pass
+
+    def serves(self):
+        """Returns true if the node has said since its start that it is ready. Earlier it ends at once with SIGTERM."""
+        with open(self.log) as log:
+            log.seek(self.started_at)
+            return any(line.startswith("ready") for line in log)
 
     def kill(self):
         self.send(signal.SIGKILL)
@@ -428,8 +436,8 @@ def fault(kind, nodes, network, chooser, binary):
         time.sleep(lasts)
         node.start()
     elif kind == "restart":
-        code = node.end()
-        if code != 0:
+        served, code = node.serves(), node.end()
+        if code != 0 and served:
             raise SystemExit(f"node {node.number} ended with {code} after SIGTERM")
         time.sleep(lasts / 5)
         node.start()

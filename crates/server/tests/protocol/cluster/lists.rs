@@ -80,7 +80,7 @@ async fn slots_without_a_leader_are_shown_at_another_voter() {
     client.ask("CLUSTER SLOTS", &expected).await;
     let info = client.text("CLUSTER INFO").await;
     assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_fail:5461"), "{info}");
-    // Also if no other node answers: clients may reach those that this one does not.
+    // Clients may reach nodes that this node does not reach.
     cluster.state().is_alone = true;
     client.ask("CLUSTER SLOTS", &expected).await;
     // A replica that is being received knows no voters.
