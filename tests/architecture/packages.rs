@@ -28,7 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("esker-backup", &["esker-device", "esker-log", "esker-engine", "esker-seeded-bugs"]),
     ("esker-rdb", &[]),
     ("esker-nvme", &[]),
-    ("esker-server", &["esker-engine", "esker-cluster", "esker-backup", "esker-nvme", "esker-rdb"]),
+    ("esker-server", &["esker-engine", "esker-cluster", "esker-backup", "esker-nvme", "esker-rdb", "esker-seeded-bugs"]),
     ("esker-command", &[]),
     ("esker-ssd-model", &["esker-command"]),
     ("esker-ssd-bench", &["esker-device", "esker-log", "esker-engine", "esker-ssd-model", "esker-simulated"]),
@@ -39,7 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "esker-nvme", "esker-cluster",
     ]),
     ("esker-ssd", &["esker-command", "esker-engine", "esker-ssd-model", "esker-ssd-bench"]),
-    ("esker-fuzz-entry", &["esker-cli", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
+    ("esker-fuzz-entry", &["esker-cli", "esker-cluster", "esker-engine", "esker-log", "esker-nvme", "esker-rdb", "esker-server"]),
 ];
 
 /// Additional packages that tests may use.

@@ -85,7 +85,7 @@ class Exporter(Python):
 
 @functools.cache
 def packages_of_node(cache):
-    programs = map(os.path.basename, glob.glob(os.path.join(HERE, "*.mjs")))
+    programs = glob.glob("*.mjs", root_dir=HERE) + glob.glob("cluster/*.mjs", root_dir=HERE)
     folder = copy(os.path.join(cache, "node"), "package.json", *programs)
     call("npm", "install", "--no-audit", "--no-fund", cwd=folder, npm_config_cache=os.path.join(cache, "npm"))
     return folder
@@ -187,6 +187,12 @@ class Browser:
         return [sys.executable, os.path.join(HERE, "browser.py")], HERE
 
 
+def in_cluster(client):
+    """Returns a client whose program is for a cluster of three nodes."""
+    client.accesses = ("cluster",)
+    return client
+
+
 CLIENTS = (
     Python("redis-py", "redis_py.py"),
     Python("redis-py+hiredis", "redis_py.py", "requirements-hiredis.txt"),
@@ -209,6 +215,13 @@ CLIENTS = (
     Go("go-locks", "go_locks"),
     Java("spring-data-redis", "spring"),
     Java("redisson", "redisson"),
+    # Clients in cluster mode.
+    in_cluster(Python("redis-py.cluster", "cluster/redis_py.py")),
+    in_cluster(Node("ioredis.cluster", "cluster_ioredis.mjs")),
+    in_cluster(Node("node-redis.cluster", "cluster_node_redis.mjs", (2, 3))),
+    in_cluster(Go("go-redis.cluster", "cluster/go_redis")),
+    in_cluster(Java("jedis.cluster", "cluster/jedis")),
+    in_cluster(Java("lettuce.cluster", "cluster/lettuce")),
     # Tools.
     Tool("redis-cli", (2, 3)),
     Tool("redis-benchmark", (2, 3)),

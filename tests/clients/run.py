@@ -15,6 +15,9 @@ with each of these kinds of access:
     password    one password, of the user default
     user        a user that may read and write keys that begin with app:
     tls         that user, over TLS
+    cluster     three nodes, no password; for the programs in the folder cluster, which use the cluster mode of their library:
+                keys of all slots, pipelines over several, transactions and scripts in one, SCAN of all nodes, sharded and
+                plain channels, a transfer of the leadership, and a SIGKILL of a leader while four writers write
 
 Needs Python 3.9. The libraries are installed below --cache and nothing is written elsewhere; the file that names a
 library pins its version (requirements.txt, package.json, go.mod, pom.xml, Cargo.toml). A client whose toolchain is
@@ -34,9 +37,22 @@ import time
 
 sys.dont_write_bytecode = True
 from clients import CLIENTS, Missing  # noqa: E402
-from server import ACCESS, Server  # noqa: E402
+from nodes import Cluster  # noqa: E402
+from server import ACCESS, ALONE, Server  # noqa: E402
 
 RUN_SECONDS_MAX = 120
+
+
+def make_fault(server, line):
+    """Does what a client program asks for."""
+    if line.startswith("kill the server"):
+        server.kill()
+        time.sleep(0.3)  # long enough for the client to notice
+        server.start()
+    elif line.startswith("kill the leader of the slot "):
+        server.kill_leader(int(line.split()[-1]))
+    elif line.startswith("transfer the slot "):
+        server.transfer(int(line.split()[-1]))
 
 
 def follow(process, server, log):
@@ -46,10 +62,8 @@ def follow(process, server, log):
         said.append(line)
         if line.startswith("ok "):
             good += 1
-        elif line.startswith("kill the server"):
-            server.kill()
-            time.sleep(0.3)  # long enough for the client to notice
-            server.start()
+        elif line.startswith(("kill", "transfer")):
+            make_fault(server, line)
             process.stdin.write("go on\n")
             process.stdin.flush()
         if log:
@@ -86,7 +100,7 @@ def try_client(client, binary, access, protocol, log):
     tmp = tempfile.mkdtemp(prefix="esker-clients-")
     server = None
     try:
-        server = Server(binary, tmp, access)
+        server = (Cluster if access == "cluster" else Server)(binary, tmp, access)
         command, folder = client.command(server, protocol)
         good, wrong = attempt(command, folder, server.environment(protocol), server, log)
         code = server.stop()
@@ -132,6 +146,9 @@ def main():
     rows = [("client", "protocol", "access", "result", "seconds")]
     failures, skipped, tried = [], [], 0
     for client in (client for client in CLIENTS if client.name in names):
+        kinds = [access for access in arguments.access.split(",") if access in getattr(client, "accesses", ALONE)]
+        if not kinds:
+            continue
         print(f"{client.name}: installing", file=sys.stderr, flush=True)
         try:
             client.install(os.path.abspath(arguments.cache))
@@ -144,7 +161,7 @@ def main():
             failures.append((client.name, f"not installed: {error}"))
             rows.append((client.name, "-", "-", "NOT INSTALLED", "-"))
             continue
-        for access in arguments.access.split(","):
+        for access in kinds:
             for protocol in client.protocols:
                 started = time.monotonic()
                 good, wrong = try_client(client, binary, access, protocol, arguments.log)

@@ -6,7 +6,8 @@ import socket
 import subprocess
 import threading
 
-ACCESS = ("plain", "password", "user", "tls")
+ALONE = ("plain", "password", "user", "tls")
+ACCESS = (*ALONE, "cluster")
 USER, WATCHER, PASSWORD = "ann", "watcher", "correct horse"
 # Prefixes of keys, and prefixes that libraries add to names.
 PREFIXES = ("app:",)

@@ -86,6 +86,8 @@ pub enum PeerRequest {
         /// The group.
         group: u8,
     },
+    /// Messages for the subscribers of the node, in order: channels with texts.
+    Publish(Vec<(Bytes, Bytes)>),
 }
 
 /// The answer to a [`PeerRequest`].

@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use esker_engine::ClusterError;
 use futures_util::future::BoxFuture;
 
@@ -121,6 +122,12 @@ pub trait LeaderWatch: Send + Sync {
     fn leads(&self, group: u8, leads: bool);
 }
 
+/// Receiver of messages that clients of other nodes publish.
+pub trait MessageWatch: Send + Sync {
+    /// A message was published on another node. Called by a task of the cluster; must not block.
+    fn published(&self, channel: &[u8], text: &[u8]);
+}
+
 /// A running node of a cluster, as its server uses it.
 pub trait ClusterView: Send + Sync {
     /// Returns the division of the slots.
@@ -172,6 +179,12 @@ pub trait ClusterView: Send + Sync {
 
     /// Returns the changes of the placement that would follow if balancing were ordered now, in their order.
     fn planned_moves(&self) -> Vec<PlannedMove>;
+
+    /// Sends a message to the subscribers of all other nodes: at most once, and in the order of the calls. Does not wait.
+    fn publish(&self, channel: Bytes, text: Bytes);
+
+    /// Registers the receiver of messages of other nodes, for the life of the node.
+    fn watch_messages(&self, watch: Arc<dyn MessageWatch>);
 
     /// Returns figures of this node for metrics.
     fn metrics(&self) -> Vec<Metric>;

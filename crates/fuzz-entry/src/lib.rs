@@ -30,6 +30,7 @@ pub const TARGETS: &[(&str, Target, u32)] = &[
     ("rdb", bytes::rdb, 1_000),
     ("dump", bytes::dump, 2_000),
     ("drive_log", bytes::drive_log, 1_000),
+    ("wire", esker_cluster::wire::fuzzed::messages, 2_000),
 ];
 
 /// Returns the function of a target.

@@ -497,6 +497,22 @@ bugs! {
     LeaseDuringTransfer,
     /// An entry that another leader's log discarded here is answered as certainly not done.
     DiscardedIsNotDone,
+    /// A vote is answered before it is durable.
+    VoteAfterReply,
+    /// Void entries of a group's log are replaced before their removal is durable.
+    TruncationNotDurable,
+    /// A keyspace that holds a part of a snapshot is taken for the whole when the node starts.
+    PartTakenForKeyspace,
+    /// A clear does not wait for writes that were evaluated before it.
+    ClearOvertakesWrite,
+    /// The number of starts of a node is not durable when another node hears of it.
+    StartsNotDurable,
+    /// The cluster forgets which nodes were removed.
+    RemovedNodesForgotten,
+    /// Values that were read are sent without a check that this node leads their groups.
+    ReadsNotConfirmed,
+    /// A value that was read before this node knew of another leader in between is confirmed when it leads again.
+    LeaderBetweenIgnored,
 
     // The placement of groups.
     /// A node gives the space of a replica back as soon as the group belongs elsewhere, while it is a member still.

@@ -199,6 +199,7 @@ impl Service {
         let watchers = Arc::<Watchers>::default();
         let retries = Retries::new(retries_bytes, of_retries);
         let cluster = config.cluster.clone();
+        cluster.iter().for_each(|view| channels.relay(view));
         let cluster =
             cluster.map(|view| Cluster::new(view, tracking.clone(), watchers.clone(), retries.clone()));
         let service = Service {

@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, BufMut};
 use esker_engine::{Result, Store};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::codec::{get_record, put_record};
 use crate::peers::PeerRecord;
@@ -142,7 +143,9 @@ impl MetaTable {
             self.nodes.extend(record.map(|record| (node, record)));
         } else if let Some(node) = key.strip_prefix(b"gone/").and_then(number) {
             let store = value.try_into().map(u64::from_le_bytes).unwrap_or_default();
-            self.gone.insert(node, store);
+            if !planted(Bug::RemovedNodesForgotten) {
+                self.gone.insert(node, store);
+            }
         } else if let Some(node) = key.strip_prefix(b"drain/").and_then(number) {
             self.draining.insert(node);
         } else if let Some(group) = key.strip_prefix(b"place/").and_then(number) {

@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
 use super::identity::Identity;
+use super::publishing::Publishing;
 use super::reports::{CopyRate, Reports};
 use super::settings::NodeSettings;
 use crate::group::{Group, GroupError, NotReady};
@@ -40,6 +41,7 @@ pub struct Node {
     pub(super) changing: tokio::sync::Mutex<()>,
     pub(super) topology: Mutex<Arc<Topology>>,
     pub(super) watches: Mutex<Vec<Arc<dyn LeaderWatch>>>,
+    pub(super) publishing: Publishing,
     /// True once the leader of the meta group knows this node's addresses.
     pub(super) is_announced: AtomicBool,
     pub(super) is_announcing: AtomicBool,

@@ -49,6 +49,15 @@ impl PeerHandler for Node {
                 }
                 .boxed();
             }
+            PeerRequest::Publish(messages) => {
+                return match from {
+                    Some(_) => {
+                        node.publishing.receive(messages);
+                        std::future::ready(PeerResponse::Done).boxed()
+                    }
+                    None => refused("only a member publishes messages"),
+                };
+            }
             PeerRequest::Remove { node: removed } => {
                 let removed = *removed;
                 return match from {

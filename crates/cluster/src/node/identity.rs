@@ -8,6 +8,7 @@
 
 use bytes::{Buf, BufMut};
 use esker_engine::GroupLog;
+use esker_seeded_bugs::{Bug, planted};
 
 use super::error::NodeError;
 use crate::meta::codec::{get_record, put_record};
@@ -135,7 +136,10 @@ pub(super) async fn count_start(log: &GroupLog) -> Result<u64, NodeError> {
         Some(bytes) => (&bytes[..]).try_get_u64_le().map_err(|_| NodeError::Damaged)?,
     };
     let starts = before + 1;
-    log.set_state(IDENTITY_GROUP, STARTS, &starts.to_le_bytes()).await?.durable().await?;
+    let written = log.set_state(IDENTITY_GROUP, STARTS, &starts.to_le_bytes()).await?;
+    if !planted(Bug::StartsNotDurable) {
+        written.durable().await?;
+    }
     Ok(starts)
 }
 

@@ -7,6 +7,7 @@
 //! * `members`: joins and removals, made by the leader of the meta group.
 //! * `reports`: what nodes say of themselves, and of the groups that they lead; `placing`: which nodes hold which groups.
 //! * `reconcile`: the task that makes each group's members and leader what `plan` says; `retiring`: gives space back.
+//! * `publishing`: messages of PUBLISH for the subscribers of other nodes.
 //! * `topology`, `metrics`: nodes, groups and figures at one moment.
 //! * `core`: what these share.
 
@@ -20,6 +21,7 @@ mod metrics;
 mod open;
 mod placing;
 mod plan;
+mod publishing;
 mod reconcile;
 mod recover;
 mod replicator;

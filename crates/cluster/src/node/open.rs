@@ -13,6 +13,7 @@ use super::core::{Node, PATIENCE};
 use super::error::NodeError;
 use super::identity::{Identity, Phase, count_start, seen_starts};
 use super::joining::{check_cluster, identify, join};
+use super::publishing::Publishing;
 use super::reconcile;
 use super::recover::recover;
 use super::replicator::Joint;
@@ -177,6 +178,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         changing: tokio::sync::Mutex::default(),
         topology: Mutex::new(Arc::new(topology)),
         watches: Mutex::default(),
+        publishing: Publishing::default(),
         is_announced: AtomicBool::new(false),
         is_announcing: AtomicBool::new(false),
         reports: ArcSwap::default(),

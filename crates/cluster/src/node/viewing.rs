@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use bytes::Bytes;
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
@@ -12,7 +13,7 @@ use super::metrics::metrics;
 use crate::peers::{PeerRequest, PeerResponse};
 use crate::place::report::Order;
 use crate::slots::{Groups, META_GROUP};
-use crate::view::{ClusterView, LeaderWatch, Metric, PlannedMove, Topology};
+use crate::view::{ClusterView, LeaderWatch, MessageWatch, Metric, PlannedMove, Topology};
 
 impl ClusterView for Node {
     fn groups(&self) -> Groups {
@@ -78,6 +79,14 @@ impl ClusterView for Node {
 
     fn planned_moves(&self) -> Vec<PlannedMove> {
         self.plan_moves()
+    }
+
+    fn publish(&self, channel: Bytes, text: Bytes) {
+        self.send_message(&channel, &text);
+    }
+
+    fn watch_messages(&self, watch: Arc<dyn MessageWatch>) {
+        self.publishing.watch(watch);
     }
 
     fn metrics(&self) -> Vec<Metric> {

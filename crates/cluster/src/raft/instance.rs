@@ -48,7 +48,7 @@ pub(crate) struct Observed {
 
 /// Returns true if the log notes that a snapshot is not complete.
 pub(crate) fn is_installing(store: &GroupStore) -> io::Result<bool> {
-    Ok(store.base()? == Base::Installing)
+    Ok(store.base()? == Base::Installing && !planted(Bug::PartTakenForKeyspace))
 }
 
 fn role(metrics: &Metrics) -> Role {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker_engine::{Error, GroupLog};
+use esker_seeded_bugs::{Bug, planted};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::type_config::TypeConfigExt;
 use openraft::{EntryPayload, Membership, OptionalSend, RaftLogReader};
@@ -216,6 +217,9 @@ impl RaftLogStorage<TypeConfig> for GroupStore {
     /// Durable on return, because a forgotten vote could be given twice.
     async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
         let written = self.log.set_state(self.group, VOTE, &encode_vote(vote)).await.map_err(failed)?;
+        if planted(Bug::VoteAfterReply) {
+            return Ok(());
+        }
         written.durable().await.map_err(failed)
     }
 
@@ -253,6 +257,9 @@ impl RaftLogStorage<TypeConfig> for GroupStore {
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let from = last.map_or(0, |last| last.index + 1);
         let written = self.log.truncate(self.group, from).await.map_err(failed)?;
+        if planted(Bug::TruncationNotDurable) {
+            return Ok(());
+        }
         written.durable().await.map_err(failed)
     }
 

@@ -16,6 +16,7 @@ const REMOVE: u8 = 5;
 const ORDER: u8 = 6;
 const REPORT: u8 = 7;
 const MEMBERS: u8 = 8;
+const PUBLISH: u8 = 9;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
@@ -27,6 +28,9 @@ const OF_MEMBERS: u8 = 7;
 
 /// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
 const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
+
+/// Bytes of the shortest message of PUBLISH: two lengths.
+const MESSAGE_BYTES_MIN: usize = 2;
 
 /// Appends a request to a buffer.
 pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
@@ -65,6 +69,14 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
             report.put(to);
         }
         PeerRequest::Members { group } => to.put_slice(&[MEMBERS, *group]),
+        PeerRequest::Publish(messages) => {
+            to.put_u8(PUBLISH);
+            put_number(to, messages.len() as u64);
+            for (channel, text) in messages {
+                put_bytes(to, channel);
+                put_bytes(to, text);
+            }
+        }
     }
 }
 
@@ -91,6 +103,14 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
         ORDER => PeerRequest::Order(Order::get(&mut from)?),
         REPORT => PeerRequest::Report(NodeReport::get(&mut from)?),
         MEMBERS => PeerRequest::Members { group: from.try_get_u8().ok()? },
+        PUBLISH => {
+            let count = usize::try_from(get_number(&mut from)?).ok()?;
+            if count > from.len() / MESSAGE_BYTES_MIN {
+                return None;
+            }
+            let message = |from: &mut Bytes| Some((get_bytes(from)?, get_bytes(from)?));
+            PeerRequest::Publish((0..count).map(|_| message(&mut from)).collect::<Option<_>>()?)
+        }
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -260,6 +280,7 @@ mod tests {
             1 => orders().prop_map(PeerRequest::Order),
             1 => reports().prop_map(PeerRequest::Report),
             1 => any::<u8>().prop_map(|group| PeerRequest::Members { group }),
+            1 => vec((blobs(), blobs()), 0..6).prop_map(PeerRequest::Publish),
         ]
     }
 
@@ -353,6 +374,8 @@ mod tests {
         assert!(decode_request(entries.into()).is_none());
         let changes = [&[SNAPSHOT_PART, 1], &[0; 12][..], &[0, 0], &[0x80; 8], &[0x10], &[0; 64]].concat();
         assert!(decode_request(changes.into()).is_none());
+        let messages = [&[PUBLISH], &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F][..], &[0; 64]].concat();
+        assert!(decode_request(messages.into()).is_none());
         let nodes = [&[JOINED], &[0; 9][..], &[0xFF, 0xFF, 0xFF, 0xFF, 0x0F], &[0; 64]].concat();
         assert!(decode_response(nodes.into()).is_none());
     }

@@ -54,6 +54,7 @@
 //! after the hello are neither encrypted nor protected against a change on the way.
 
 mod frame;
+pub mod fuzzed;
 mod handshake;
 mod hello;
 mod incoming;

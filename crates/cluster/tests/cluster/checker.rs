@@ -31,6 +31,8 @@ pub(crate) enum Request {
     Put(u64, bool),
     /// Deletes a register.
     Delete,
+    /// Deletes a register with all others of its group.
+    Clear,
     /// Reads a list or a register.
     Read,
 }
@@ -119,7 +121,7 @@ fn after(state: State, operation: &Operation) -> Option<State> {
         (Request::Put(value, expires), _) => Some(Some((value, expires))),
         // One that was acknowledged has found the key: one that found none is a read.
         (Request::Delete, End::Done) => state.is_some().then_some(None),
-        (Request::Delete, _) => Some(None),
+        (Request::Delete | Request::Clear, _) => Some(None),
         (_, End::Value(None)) => state.is_none_or(|(_, expires)| expires).then_some(None),
         (_, End::Value(Some(read))) => state.filter(|(value, _)| value == read).map(Some),
         _ => Some(state),
@@ -232,6 +234,10 @@ mod tests {
         let unread = operation(Request::Put(2, false), End::Unknown, 1, 0);
         assert!(is_fine(&[unread.clone(), delete(5, 6), get(None, 7, 8)]), "the deletion saw it");
         assert!(is_fine(&[unread, get(None, 7, 8)]), "it never happened");
+        let clear = |called, returned| operation(Request::Clear, End::Done, called, returned);
+        assert!(is_fine(&[put(1, 1, 2), clear(3, 4), clear(5, 6), get(None, 7, 8)]));
+        assert!(!is_fine(&[put(1, 1, 2), clear(3, 4), get(Some(1), 5, 6)]), "survived a clear");
+        assert!(!is_fine(&[clear(1, 2), put(1, 3, 4), get(None, 5, 6)]), "a clear overtook it");
         let expiring = operation(Request::Put(5, true), End::Done, 1, 2);
         assert!(is_fine(&[expiring.clone(), get(Some(5), 3, 4), get(None, 5, 6)]));
         assert!(!is_fine(&[expiring, get(None, 3, 4), get(Some(5), 5, 6)]), "returned after its expiry");

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_cluster::group::GroupSettings;
@@ -27,6 +28,8 @@ const LOG_BYTES: u64 = 24 << 10;
 pub(crate) struct Running {
     pub(crate) store: Store,
     pub(crate) node: Arc<Node>,
+    /// Number of the start, of any machine.
+    pub(crate) start: u64,
     _way: Arc<Way>,
 }
 
@@ -46,6 +49,7 @@ pub(crate) struct Machines {
     pub(crate) net: Arc<Network>,
     pub(crate) nodes: Nodes,
     machines: BTreeMap<u64, Machine>,
+    starts: AtomicU64,
     replicas: u8,
 }
 
@@ -58,7 +62,14 @@ impl Machines {
     pub(crate) fn new(seed: u64) -> Machines {
         let world = SimRuntime::new(seed);
         let net = Network::new(&world);
-        Machines { net, nodes: Nodes::default(), machines: BTreeMap::new(), world, replicas: 3 }
+        Machines {
+            net,
+            nodes: Nodes::default(),
+            machines: BTreeMap::new(),
+            world,
+            starts: AtomicU64::new(1),
+            replicas: 3,
+        }
     }
 
     /// Adds a machine with empty devices, and returns its number.
@@ -79,10 +90,18 @@ impl Machines {
         self.machines.get_mut(&machine).expect("a machine").begin = begin;
     }
 
+    pub(crate) fn devices(&self, machine: u64) -> Devices {
+        self.machines[&machine].devices.clone()
+    }
+
+    /// Gives a machine that does not run other devices.
+    pub(crate) fn set_devices(&mut self, machine: u64, devices: Devices) {
+        self.machines.get_mut(&machine).expect("a machine").devices = devices;
+    }
+
     /// Replaces the devices by empty ones.
     pub(crate) fn wipe(&mut self, machine: u64, tiers: Tiers) {
-        self.machines.get_mut(&machine).expect("a machine").devices =
-            Devices::new(&self.world, tiers, LOG_SEGMENTS);
+        self.set_devices(machine, Devices::new(&self.world, tiers, LOG_SEGMENTS));
     }
 
     /// Starts a machine with these options of its store.
@@ -108,8 +127,9 @@ impl Machines {
             ..GroupSettings::default()
         };
         let node = Node::open(store.clone(), settings, way.clone()).await?;
+        let start = self.starts.fetch_add(1, Ordering::Relaxed);
         way.serve(&node);
-        self.nodes.lock().insert(number, Running { store, node, _way: way });
+        self.nodes.lock().insert(number, Running { store, node, start, _way: way });
         Ok(())
     }
 
@@ -136,6 +156,34 @@ impl Machines {
 
     pub(crate) fn running(&self, number: u64) -> Running {
         self.nodes.lock().get(&number).cloned().unwrap_or_else(|| panic!("machine {number} runs"))
+    }
+
+    /// Returns the machines that run.
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        self.nodes.lock().keys().copied().collect()
+    }
+
+    /// Removes the node of a machine from the cluster, and waits until no group has it as a member. The machine has lost its
+    /// power at the end.
+    pub(crate) async fn remove(&mut self, machine: u64, number: u64) {
+        let mut tries = 0;
+        loop {
+            let node = self.running(self.numbers()[tries % self.numbers().len()]).node;
+            match node.remove(number).await {
+                Ok(()) => break,
+                // A change of the leader, or of the nodes that are reachable.
+                Err(why) => assert!(tries < 1000, "seed {}: {why}", self.world.seed()),
+            }
+            tries += 1;
+            self.world.sleep(Duration::from_millis(100)).await;
+        }
+        if self.nodes.lock().contains_key(&machine) {
+            self.crash(machine);
+        }
+        self.wait("the removed node is no member", |group| {
+            !group.voters.contains(&number) && !group.learners.contains(&number)
+        })
+        .await;
     }
 
     /// Returns the number of the node of a machine.
@@ -232,7 +280,7 @@ impl Machines {
             self.wait("all have applied everything", |group| group.applied == group.last_index).await;
             let before = self.indexes();
             let mut contents = Vec::new();
-            let numbers: Vec<_> = self.nodes.lock().keys().copied().collect();
+            let numbers = self.numbers();
             for number in &numbers {
                 contents.push(self.content(*number).await);
             }

@@ -1,15 +1,19 @@
 //! How nodes come to a cluster, move its leaders, and leave it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use esker_cluster::node::{Begin, NodeError};
+use esker_cluster::peers::{NodeIdentity, PeerRecord, PeerRequest, PeerResponse, Peers};
 use esker_cluster::view::ClusterView;
 use esker_device::Runtime;
 use esker_engine::{ClusterError, Error};
 use esker_simulated::SimRuntime;
+use parking_lot::Mutex;
 
 use crate::machines::{Machines, join};
+use crate::network::address;
 use crate::support::Tiers;
 
 /// Writes keys through the nodes that lead them.
@@ -182,6 +186,64 @@ fn removed_node_is_replaced_by_a_fourth() {
         let refused = machines.running(1).node.remove(other).await.unwrap_err();
         let is_refused = |why| refused.contains(why);
         assert!(is_refused("majority") || is_refused("no node that could do it"), "{refused}");
+    });
+    machines.end();
+}
+
+#[test]
+fn removed_node_does_not_come_back_under_its_number() {
+    let mut machines = Machines::of(21, 1, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        let removed = machines.number(3);
+        machines.remove(3, removed).await;
+        // Its store drew the number before it joined, and is put back to that state.
+        let way = machines.net.connect(9);
+        let (store, peers, resp) = (77, address(9), "m9:6379".to_owned());
+        way.set_identity(NodeIdentity { cluster: 0, node: removed, store, starts: 1 });
+        let record = PeerRecord { node: removed, store, peers, resp, grpc: None, zone: String::new() };
+        let mut answer = way.ask(&address(1), PeerRequest::Join(record.clone())).await;
+        if let Ok(PeerResponse::Ask(other)) = &answer {
+            answer = way.ask(&other.clone(), PeerRequest::Join(record)).await;
+        }
+        let is_refused = matches!(&answer, Ok(PeerResponse::Refused(why)) if why.contains("was removed"));
+        assert!(is_refused, "{answer:?}");
+    });
+    machines.end();
+}
+
+#[test]
+fn number_of_starts_is_durable_before_another_node_hears_of_it() {
+    let mut machines = Machines::of(22, 1, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        machines.crash(2);
+        // The power fails when the node says for the first time how often it was started.
+        let (devices, cut) = (machines.devices(2), Arc::new(Mutex::new(None)));
+        let (of_hook, of_world) = (cut.clone(), world.clone());
+        machines.net.on_identity(move |from, said| {
+            if from == address(2) && of_hook.lock().is_none() {
+                *of_hook.lock() = Some((said.starts, devices.power_cut(&of_world)));
+            }
+        });
+        let start = Box::pin(machines.try_start(2));
+        drop(futures_util::future::select(start, world.sleep(Duration::from_secs(1))).await);
+        let (starts, devices) = cut.lock().take().expect("it said who it is");
+        machines.nodes.lock().remove(&2);
+        machines.net.disconnect(2);
+        machines.sim(2).crash();
+        machines.set_devices(2, devices);
+        let said = Arc::new(Mutex::new(0));
+        let of_hook = said.clone();
+        machines.net.on_identity(move |from, identity| {
+            if from == address(2) {
+                *of_hook.lock() = identity.starts;
+            }
+        });
+        machines.start(2).await;
+        assert!(*said.lock() > starts, "start {} follows start {starts}", *said.lock());
     });
     machines.end();
 }

@@ -39,7 +39,11 @@ pub(crate) struct Network {
     loses_one_in: Mutex<u64>,
     /// Refusals of hellos.
     refusals: Mutex<Vec<String>>,
+    /// Called with the address of a node that is about to say who it is.
+    on_identity: Mutex<Option<OnIdentity>>,
 }
+
+type OnIdentity = Box<dyn FnMut(&str, NodeIdentity) + Send>;
 
 /// Returns the address of a machine.
 pub(crate) fn address(machine: u64) -> String {
@@ -54,6 +58,7 @@ impl Network {
             cuts: Mutex::default(),
             loses_one_in: Mutex::new(0),
             refusals: Mutex::default(),
+            on_identity: Mutex::default(),
         })
     }
 
@@ -82,6 +87,11 @@ impl Network {
     /// Loses and repeats one of this many messages.
     pub(crate) fn lose_one_in(&self, messages: u64) {
         *self.loses_one_in.lock() = messages;
+    }
+
+    /// Calls a function whenever a node is about to say who it is.
+    pub(crate) fn on_identity(&self, call: impl FnMut(&str, NodeIdentity) + Send + 'static) {
+        *self.on_identity.lock() = Some(Box::new(call));
     }
 
     /// Returns the refusals of hellos so far.
@@ -201,6 +211,9 @@ impl Peers for Way {
     }
 
     fn set_identity(&self, identity: NodeIdentity) {
+        if let Some(call) = &mut *self.net.on_identity.lock() {
+            call(&self.address, identity);
+        }
         self.port.lock().identity = Some(identity);
     }
 

@@ -6,14 +6,16 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
+use esker_cluster::view::ClusterView;
 use tokio::sync::Notify;
 
 use crate::budget::Share;
 
 mod outbox;
+mod relay;
 
 pub(crate) use outbox::Outbox;
 
@@ -146,6 +148,8 @@ pub(crate) struct Channels {
     mailbox_bytes_max: usize,
     /// Pending bytes of all mailboxes and the share that pays for them; no share if there was no room for it at the start.
     held: Mutex<(usize, Option<Share>)>,
+    /// The other nodes of a cluster.
+    others: OnceLock<Arc<dyn ClusterView>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -160,6 +164,7 @@ impl Channels {
             monitors: AtomicUsize::new(0),
             mailbox_bytes_max,
             held: Mutex::new((0, share)),
+            others: OnceLock::new(),
         }
     }
 
@@ -286,13 +291,6 @@ impl Channels {
         let (subscribed, matching) = self.matching(kind, channel);
         let matching = matching.iter().filter_map(|pattern| subscribed.patterns.get(pattern));
         by_name + matching.map(|(_, subscribers)| subscribers.len()).sum::<usize>()
-    }
-
-    /// Publishes all messages of an outbox.
-    pub(crate) fn publish_all(&self, outbox: Outbox) {
-        for (kind, channel, payload) in outbox.messages {
-            self.publish(kind, &channel, &payload);
-        }
     }
 
     /// Starts sending all commands to this subscriber.

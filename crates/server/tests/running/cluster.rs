@@ -5,9 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Bytes;
 use esker_cluster::place::report::Order;
 use esker_cluster::slots::{Groups, META_GROUP};
-use esker_cluster::view::{ClusterView, GroupInfo, LeaderWatch, Metric, NodeInfo, PlannedMove, Topology};
+use esker_cluster::view::{
+    ClusterView, GroupInfo, LeaderWatch, MessageWatch, Metric, NodeInfo, PlannedMove, Topology,
+};
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
@@ -41,6 +44,9 @@ pub(crate) struct State {
     pub(crate) installing: Vec<u8>,
     /// Transfers and removals that were asked for.
     pub(crate) asked: Vec<String>,
+    /// Messages for other nodes.
+    pub(crate) published: Vec<String>,
+    messages: Option<Arc<dyn MessageWatch>>,
     watches: Vec<Arc<dyn LeaderWatch>>,
 }
 
@@ -66,6 +72,12 @@ impl Directed {
     pub(crate) fn change_leader(&self, group: u8, leads: bool) {
         let watches = self.state().watches.clone();
         watches.iter().for_each(|watch| watch.leads(group, leads));
+    }
+
+    /// Delivers a message of another node.
+    pub(crate) fn receive(&self, channel: &str, text: &str) {
+        let watch = self.state().messages.clone().expect("the server listens");
+        watch.published(channel.as_bytes(), text.as_bytes());
     }
 
     fn group(&self, number: u8) -> GroupInfo {
@@ -176,6 +188,15 @@ impl ClusterView for Directed {
 
     fn planned_moves(&self) -> Vec<PlannedMove> {
         vec![PlannedMove { group: 1, from: Some(ME), to: Some(0xc3), bytes: 7 }]
+    }
+
+    fn publish(&self, channel: Bytes, text: Bytes) {
+        let text = format!("{}: {}", String::from_utf8_lossy(&channel), String::from_utf8_lossy(&text));
+        self.state().published.push(text);
+    }
+
+    fn watch_messages(&self, watch: Arc<dyn MessageWatch>) {
+        self.state().messages = Some(watch);
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -340,7 +340,7 @@ fn publish_to(
             outbox.put(kind, command.shared(1), command.shared(2));
             service.channels.receivers(kind, channel)
         }
-        None => service.channels.publish(kind, channel, command.argument(2)),
+        None => service.channels.publish_everywhere(kind, &command.shared(1), &command.shared(2)),
     };
     replies.integer(receivers as i64);
 }

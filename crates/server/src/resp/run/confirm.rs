@@ -6,6 +6,7 @@
 
 use esker_cluster::slots::slot_of;
 use esker_engine::ClusterError;
+use esker_seeded_bugs::{Bug, planted};
 
 use super::batch::Batch;
 use super::pause;
@@ -73,7 +74,7 @@ impl<'s> Check<'s> {
         replies: &mut Replies,
     ) {
         let has_answered = batch.next > self.first || batch.answered > self.answered;
-        if self.slot.is_none() || !has_answered || session.is_settled {
+        if self.slot.is_none() || !has_answered || session.is_settled || planted(Bug::ReadsNotConfirmed) {
             return;
         }
         let mut groups = GroupSet::default();
@@ -137,7 +138,9 @@ impl<'s> Check<'s> {
             Some(slot) if self.cluster.group_of_slot(slot) == group => {
                 error_text::of_cluster(&at_slot(why, slot))
             }
-            _ => format!("TRYAGAIN a read before it in the pipeline could not be confirmed: {why}"),
+            // Several clients follow MOVED and pass TRYAGAIN to the application, so this node names itself.
+            Some(slot) => error_text::of_cluster(&self.cluster.place_of(slot)),
+            None => format!("TRYAGAIN a read before it in the pipeline could not be confirmed: {why}"),
         }
     }
 }

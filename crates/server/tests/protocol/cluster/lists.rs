@@ -68,6 +68,27 @@ async fn slots_and_shards_are_lists_of_leaders() {
 }
 
 #[tokio::test]
+async fn slots_without_a_leader_are_shown_at_another_voter() {
+    let (server, cluster) = start().await;
+    let mut client = server.client().await;
+    let (mine, other) = (id(ME), id(OTHER));
+    let expected = format!(
+        "*2\r\n*3\r\n:0\r\n:5461\r\n*4\r\n$8\r\n10.0.0.1\r\n:7001\r\n{mine}*0\r\n\
+         *3\r\n:5462\r\n:16383\r\n*4\r\n$8\r\n10.0.0.2\r\n:7002\r\n{other}*0\r\n"
+    );
+    cluster.state().without_leader = vec![2];
+    client.ask("CLUSTER SLOTS", &expected).await;
+    let info = client.text("CLUSTER INFO").await;
+    assert!(info.contains("cluster_state:fail") && info.contains("cluster_slots_fail:5461"), "{info}");
+    // Clients may reach nodes that this node does not reach.
+    cluster.state().is_alone = true;
+    client.ask("CLUSTER SLOTS", &expected).await;
+    // A replica that is being received knows no voters.
+    cluster.state().installing = vec![2];
+    client.ask("CLUSTER SLOTS", &expected).await;
+}
+
+#[tokio::test]
 async fn nodes_and_info_are_texts_of_redis() {
     let (server, _) = start().await;
     let mut client = server.client().await;

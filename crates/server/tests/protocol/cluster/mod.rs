@@ -9,6 +9,7 @@ use crate::running::cluster::Directed;
 
 mod admin;
 mod lists;
+mod messages;
 mod reads;
 mod scans;
 mod slots;

@@ -7,8 +7,8 @@ use crate::resp::wire::error_text::NO_CLUSTER;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
 
-/// Answers each range of slots that has a leader: first and last slot, then host, port and id of the leader, and further
-/// addresses, of which there are none.
+/// Answers each range of slots: first and last slot, then host, port and id of the leader, and further addresses, of which there
+/// are none.
 pub(super) fn slots(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
     let Some(cluster) = &service.cluster else { return replies.error(NO_CLUSTER) };
     let topology = cluster.view.topology();

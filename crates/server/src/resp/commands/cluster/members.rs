@@ -1,6 +1,6 @@
 //! Nodes with the slots that they lead, as all lists of CLUSTER have them.
 
-use esker_cluster::view::{NodeInfo, Topology};
+use esker_cluster::view::{GroupInfo, NodeInfo, Topology};
 
 use crate::resp::wire::error_text::shown;
 use crate::service::Service;
@@ -8,7 +8,7 @@ use crate::service::Service;
 /// First and last slot of a range.
 pub(super) type Span = (u16, u16);
 
-/// A node, and the slots of the groups that it leads.
+/// A node, and the slots of the groups about which clients ask it.
 pub(super) struct Member<'t> {
     pub(super) node: &'t NodeInfo,
     /// In their order; adjacent ranges are joined.
@@ -48,11 +48,21 @@ pub(super) fn node_of<'t>(word: &[u8], topology: &'t Topology) -> Result<&'t Nod
     topology.nodes.iter().find(is_it).ok_or_else(|| format!("ERR Unknown node {}", shown(word, 128)))
 }
 
-/// Returns all nodes with the slots that they lead.
+/// Returns the node that clients may ask about a group: its leader, or else another voter, if possible one that is reachable.
+/// Clients fail at a map with gaps, and a node without a majority knows of no leader that others have.
+fn shown_leader(group: &GroupInfo, topology: &Topology) -> u64 {
+    let is_node = |id: &u64| topology.nodes.iter().any(|node| node.id == *id);
+    let votes = |id: u64| group.voters.is_empty() || group.voters.contains(&id);
+    let others = topology.nodes.iter().filter(|node| node.id != topology.me && votes(node.id));
+    let other = || others.min_by_key(|node| !node.is_reachable).map(|node| node.id);
+    group.leader.filter(is_node).or_else(other).unwrap_or(topology.me)
+}
+
+/// Returns all nodes with the slots that they lead, and with those without a known leader about which they may be asked.
 pub(super) fn members(topology: &Topology) -> Vec<Member<'_>> {
     let member = |node| {
         let mut member = Member { node, slots: Vec::new(), term: 0, offset: 1 };
-        for group in topology.groups.iter().filter(|group| group.leader == Some(member.node.id)) {
+        for group in topology.groups.iter().filter(|group| shown_leader(group, topology) == member.node.id) {
             member.term = member.term.max(group.term);
             member.offset += group.applied;
             match member.slots.last_mut() {
