@@ -14,6 +14,7 @@ pub mod meta;
 pub mod node;
 pub mod peers;
 mod raft;
+pub mod sightings;
 pub mod slots;
 pub mod view;
 pub mod wire;

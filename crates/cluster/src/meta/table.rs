@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use bytes::{Buf, BufMut};
-use esker_engine::{Result, Store};
+use esker_engine::{Result, Store, StoredChange};
 
 use super::codec::{get_record, put_record};
 use crate::peers::PeerRecord;
@@ -92,8 +92,17 @@ impl MetaTable {
         Ok(table)
     }
 
+    /// Applies a change of an entry. Values are never compressed here, because they are short.
+    pub fn apply(&mut self, change: &StoredChange) {
+        if let Some(node) = change.key.strip_prefix(b"node/").and_then(number) {
+            self.nodes.remove(&node);
+        }
+        if let Some(value) = &change.value {
+            self.add(&change.key, &value.bytes);
+        }
+    }
+
     fn add(&mut self, key: &[u8], value: &[u8]) {
-        let number = |key: &[u8]| u64::from_str_radix(std::str::from_utf8(key).ok()?, 16).ok();
         if key == CLUSTER_KEY {
             self.cluster = ClusterRecord::decode(value);
         } else if let Some(node) = key.strip_prefix(b"node/").and_then(number) {
@@ -104,6 +113,11 @@ impl MetaTable {
             self.gone.insert(node, store);
         }
     }
+}
+
+/// Returns the number in the key of a node.
+fn number(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]

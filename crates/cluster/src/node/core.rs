@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
 use super::identity::Identity;
+use super::noting::Noted;
 use super::settings::NodeSettings;
 use crate::group::{Group, GroupError, NotReady};
 use crate::meta::table::MetaTable;
@@ -42,8 +43,8 @@ pub struct Node {
     /// True once the leader of the meta group knows this node's addresses.
     pub(super) is_announced: AtomicBool,
     pub(super) is_announcing: AtomicBool,
-    /// Numbers of starts of other nodes that are noted in the log.
-    pub(super) noted_starts: Mutex<Vec<(u64, u64)>>,
+    /// Sightings of other nodes that are noted in the log.
+    pub(super) noted: Mutex<Noted>,
     pub(super) has_stopped: AtomicBool,
     pub(super) lease_hits: AtomicU64,
     pub(super) lease_misses: AtomicU64,

@@ -15,6 +15,7 @@ mod identity;
 mod joining;
 mod members;
 mod metrics;
+mod noting;
 mod open;
 mod plan;
 mod reconcile;

@@ -14,7 +14,7 @@ use esker_engine::{GroupLog, Store, StoredChange, StoredValue};
 use super::error::NodeError;
 use super::identity::{Identity, Phase};
 use super::settings::NodeSettings;
-use crate::group::{Step, encode_entry};
+use crate::group::{Step, decode_entry, encode_entry};
 use crate::meta::table::{CLUSTER_KEY, ClusterRecord, MetaTable, gone_key, node_key};
 use crate::peers::PeerRecord;
 use crate::raft::log_store::GroupStore;
@@ -28,7 +28,7 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     let known = Identity::read(log)?.filter(|identity| identity.phase == Phase::Member);
     let Some(mut identity) = known else { return Err(NodeError::NoMember) };
     let groups = Groups::new(identity.groups).ok_or(NodeError::Damaged)?;
-    let table = MetaTable::read(&store.database(META_GROUP)?).await?;
+    let table = with_log(MetaTable::read(&store.database(META_GROUP)?).await?, log).await?;
     let known = identity.nodes.iter().map(|record| (record.node, record.clone()));
     let mut nodes: BTreeMap<u64, PeerRecord> = known.chain(table.nodes).collect();
     let own = nodes.remove(&identity.node);
@@ -61,6 +61,22 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
         "recovered: this node is the only one of the new cluster {cluster:016x}; {lost} nodes were removed"
     );
     Ok(())
+}
+
+/// Returns a table as it is once the log of the meta group is applied, which happens after the recovery.
+async fn with_log(mut table: MetaTable, log: &GroupLog) -> Result<MetaTable, NodeError> {
+    let failed = |why: String| NodeError::Group { group: META_GROUP, why };
+    let entries = GroupStore::new(log.clone(), META_GROUP).changes().await;
+    for entry in entries.map_err(|error| failed(error.to_string()))? {
+        let steps = decode_entry(&entry).ok_or_else(|| failed("an entry of its log is damaged".to_owned()))?;
+        for step in steps {
+            match step {
+                Step::Changes(changes) => changes.iter().for_each(|change| table.apply(change)),
+                Step::Clear => table = MetaTable::default(),
+            }
+        }
+    }
+    Ok(table)
 }
 
 /// Returns the changes of the meta group that remove nodes and note the new cluster.
