@@ -16,6 +16,7 @@ pub mod node;
 pub mod peers;
 pub mod place;
 mod raft;
+pub mod sightings;
 pub mod slots;
 pub mod view;
 pub mod wire;

@@ -6,6 +6,7 @@ use futures_util::future::BoxFuture;
 
 use crate::place::report::{NodeReport, Order};
 use crate::raft::network::{RaftRequest, RaftResponse};
+use crate::sightings::{Sighting, StartHistory};
 
 /// A node, as others reach it. Kept in the meta group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct NodeIdentity {
     pub store: u64,
     /// Number of starts of the node, durable before another node hears of it.
     pub starts: u64,
+    /// Its last starts, as durable as their number.
+    pub history: StartHistory,
 }
 
 /// A request of one node to another.
@@ -51,7 +54,7 @@ pub enum PeerRequest {
     SnapshotPart {
         /// The group.
         group: u8,
-        /// Identity of the transfer, drawn by the sender.
+        /// Number of the transfer, which rises with each one of the sender's process.
         transfer: u64,
         /// Number of the part, from 0. Part 0 clears the group.
         part: u32,
@@ -142,11 +145,11 @@ pub trait Peers: Send + Sync + 'static {
     /// A network without hellos ignores it.
     fn set_identity(&self, _identity: NodeIdentity) {}
 
-    /// Notes the numbers of starts (node, starts) that this node saw before it was started. A lower one is refused.
-    fn remember_starts(&self, _seen: &[(u64, u64)]) {}
+    /// Notes what this node saw of others before it was started. A node that does not continue that is refused.
+    fn remember(&self, _seen: &[Sighting]) {}
 
-    /// Returns the highest number of starts seen of each node, as (node, starts).
-    fn seen_starts(&self) -> Vec<(u64, u64)> {
+    /// Returns what this node saw of each other one.
+    fn sightings(&self) -> Vec<Sighting> {
         Vec::new()
     }
 
@@ -158,4 +161,10 @@ pub trait Peers: Send + Sync + 'static {
 pub trait PeerHandler: Send + Sync + 'static {
     /// Handles a request. `from`: the node that sent it; `None` for a node that is not a member yet.
     fn handle(&self, from: Option<u64>, request: PeerRequest) -> BoxFuture<'static, PeerResponse>;
+
+    /// Returns the number of durable records in the log of this node. Read after a request was handled, it covers what the
+    /// answer promises.
+    fn position(&self) -> u64 {
+        0
+    }
 }

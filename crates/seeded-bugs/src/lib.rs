@@ -541,6 +541,20 @@ bugs! {
     OtherStoreAdmitted,
     /// A node is accepted with a lower number of starts than one that was seen.
     OldStartsAdmitted,
+    /// A disk that was rolled back before its last start is accepted if it has started as often since.
+    OtherStartAdmitted,
+    /// A disk that lost records of its log, which it had reported as durable, is accepted.
+    LostLogAdmitted,
+    /// A replica that has all entries of a snapshot voids its log for it if it does not know that they are committed.
+    HeldEntriesVoided,
+    /// The first part of a transfer that another one has replaced begins the installation anew.
+    LatePartTaken,
+    /// A replica without room for a snapshot waits, and does not vote meanwhile.
+    FullInstallWaits,
+    /// A snapshot whose installation ends after the stop of its replica starts a member.
+    MemberStartedAfterStop,
+    /// A write of a replicated store waits without a limit for keys of a write that is in doubt.
+    DoubtWaitsForever,
     /// A second process of a node with a copy of its disk is accepted.
     CopiedDiskAdmitted,
     /// Parts of snapshots and heartbeats share a connection.

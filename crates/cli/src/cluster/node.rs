@@ -43,7 +43,7 @@ pub(crate) async fn listen(given: &ClusterSettings) -> Result<Wire, Failure> {
         limits: Default::default(),
     };
     // The store has the identity, and it is not open yet.
-    let nobody = NodeIdentity { cluster: 0, node: 0, store: 1, starts: 0 };
+    let nobody = NodeIdentity { cluster: 0, node: 0, store: 1, starts: 0, history: Default::default() };
     Wire::bind(settings, nobody).await.map_err(wrong)
 }
 

@@ -76,6 +76,10 @@ pub struct Group {
     confirming: Mutex<Confirming>,
     /// Snapshots being sent, with the index from which on their receivers need the log.
     sending: Mutex<BTreeMap<u64, u64>>,
+    /// Number of transfers begun here.
+    transfers: AtomicU64,
+    /// Time before which no snapshot is accepted, because the store had no room.
+    install_not_before: Mutex<Duration>,
     watches: Mutex<Vec<Arc<dyn Readiness>>>,
     /// Time in nanoseconds until which this replica votes for no one.
     votes_from: AtomicU64,
@@ -109,6 +113,8 @@ impl Group {
             incoming: tokio::sync::Mutex::default(),
             confirming: Mutex::default(),
             sending: Mutex::default(),
+            transfers: AtomicU64::new(1),
+            install_not_before: Mutex::default(),
             watches: Mutex::default(),
             votes_from: AtomicU64::new(0),
             kept: Mutex::new(Kept::new(parts.runtime.now())),
@@ -142,7 +148,10 @@ impl Group {
         let is_free = instance.brief().is_alone || planted(Bug::VoteWithoutGuard);
         let promised = if is_free { Duration::ZERO } else { settings.election.1 };
         self.votes_from.store((self.now() + promised).as_nanos() as u64, Ordering::Release);
-        *self.slot.lock() = Slot::Running(instance.clone());
+        if !self.replace_slot(Slot::Running(instance.clone())) {
+            instance.stop().await;
+            return Err(io::Error::other("the node is ending"));
+        }
         let (runtime, member) = (parts.runtime.clone(), instance.clone());
         let stand = async move {
             runtime.sleep(promised).await;
@@ -198,11 +207,27 @@ impl Group {
         }
     }
 
+    /// Sets the member, unless the replica has stopped meanwhile: returns false then.
+    fn replace_slot(&self, slot: Slot) -> bool {
+        let mut current = self.slot.lock();
+        if matches!(*current, Slot::Stopped(_)) && !planted(Bug::MemberStartedAfterStop) {
+            return false;
+        }
+        *current = slot;
+        true
+    }
+
     /// Notes that the replica cannot go on, and returns the reason.
     fn fail(&self, why: impl std::fmt::Display) -> String {
         let why = why.to_string();
+        let before = {
+            let mut slot = self.slot.lock();
+            if let Slot::Stopped(first) = &*slot {
+                return first.clone();
+            }
+            std::mem::replace(&mut *slot, Slot::Stopped(why.clone()))
+        };
         tracing::error!(group = self.number(), %why, "a replica has stopped");
-        let before = std::mem::replace(&mut *self.slot.lock(), Slot::Stopped(why.clone()));
         if let Slot::Running(instance) = before {
             self.parts.runtime.spawn("end of a replica", Box::pin(async move { instance.stop().await }));
         }

@@ -1,5 +1,6 @@
 //! The way from a replica to the others of its group. A snapshot travels as the keys of the keyspace, in parts.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use esker_engine::{Entry, StoredChange, StoredValue};
 
 use super::Group;
+use super::installing::NOTHING_MISSING;
 use super::status::count;
 use crate::peers::{PeerRequest, PeerResponse};
 use crate::raft::network::{RaftRequest, RaftResponse, Transport, TransportFuture};
@@ -24,7 +26,11 @@ impl Transport for GroupTransport {
         Box::pin(async move {
             let group = group.upgrade().ok_or("the replica has ended")?;
             if let Some(snapshot) = request.snapshot_proof() {
-                group.send_keys(node, snapshot).await?;
+                match group.send_keys(node, snapshot).await {
+                    // It says so to the request, too, and the leader continues behind the snapshot.
+                    Err(why) if why == NOTHING_MISSING => (),
+                    sent => sent?,
+                }
             }
             group.ask(node, request).await
         })
@@ -65,7 +71,7 @@ impl Group {
 
     /// Sends all keys to a node, while writes go on. The log from `index` on makes the copy exact.
     async fn send_keys(self: &Arc<Group>, node: u64, (proof, index): (Bytes, u64)) -> Result<(), String> {
-        let number = self.parts.runtime.random();
+        let number = self.transfers.fetch_add(1, Ordering::Relaxed);
         self.sending.lock().insert(number, index);
         let _held = Held(self, number);
         self.running()?.allow_reversion(node).await;

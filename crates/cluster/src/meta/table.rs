@@ -15,7 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::{Buf, BufMut};
-use esker_engine::{Result, Store};
+use esker_engine::{Result, Store, StoredChange};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::codec::{get_record, put_record};
@@ -134,8 +134,25 @@ impl MetaTable {
         Ok(table)
     }
 
+    /// Applies a change of an entry. Values are never compressed here, because they are short.
+    pub fn apply(&mut self, change: &StoredChange) {
+        self.remove(&change.key);
+        if let Some(value) = &change.value {
+            self.add(&change.key, &value.bytes);
+        }
+    }
+
+    fn remove(&mut self, key: &[u8]) {
+        if let Some(node) = key.strip_prefix(b"node/").and_then(number) {
+            self.nodes.remove(&node);
+        } else if let Some(node) = key.strip_prefix(b"drain/").and_then(number) {
+            self.draining.remove(&node);
+        }
+        self.is_paused &= key != PAUSED_KEY;
+        self.is_balancing &= key != BALANCE_KEY;
+    }
+
     fn add(&mut self, key: &[u8], value: &[u8]) {
-        let number = |key: &[u8]| u64::from_str_radix(std::str::from_utf8(key).ok()?, 16).ok();
         if key == CLUSTER_KEY {
             self.cluster = ClusterRecord::decode(value);
         } else if let Some(node) = key.strip_prefix(b"node/").and_then(number) {
@@ -155,6 +172,11 @@ impl MetaTable {
         self.is_paused |= key == PAUSED_KEY;
         self.is_balancing |= key == BALANCE_KEY;
     }
+}
+
+/// Returns the number in the key of a node.
+fn number(digits: &[u8]) -> Option<u64> {
+    u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -194,5 +216,10 @@ mod tests {
             "a record under another number is passed over"
         );
         assert_eq!(table.gone, BTreeMap::from([(0xad, 9)]));
+        for key in [drain_key(0xab), node_key(0xab), PAUSED_KEY.to_vec(), BALANCE_KEY.to_vec()] {
+            table.apply(&StoredChange { key: key.into(), value: None, origin: 0 });
+        }
+        assert!(table.draining.is_empty() && table.nodes.is_empty());
+        assert!(!table.is_paused && !table.is_balancing);
     }
 }

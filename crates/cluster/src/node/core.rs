@@ -12,6 +12,7 @@ use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
 use super::identity::Identity;
+use super::noting::Noted;
 use super::publishing::Publishing;
 use super::reports::{CopyRate, Reports};
 use super::settings::NodeSettings;
@@ -50,8 +51,8 @@ pub struct Node {
     pub(super) is_reporting: AtomicBool,
     pub(super) is_placing: AtomicBool,
     pub(super) copy_rate: Mutex<CopyRate>,
-    /// Numbers of starts of other nodes that are noted in the log.
-    pub(super) noted_starts: Mutex<Vec<(u64, u64)>>,
+    /// Sightings of other nodes that are noted in the log.
+    pub(super) noted: Mutex<Noted>,
     pub(super) has_stopped: AtomicBool,
     pub(super) lease_hits: AtomicU64,
     pub(super) lease_misses: AtomicU64,

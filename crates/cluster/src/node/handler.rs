@@ -11,6 +11,10 @@ fn refused(why: impl Into<String>) -> BoxFuture<'static, PeerResponse> {
 }
 
 impl PeerHandler for Node {
+    fn position(&self) -> u64 {
+        self.log.durable_records()
+    }
+
     fn handle(&self, from: Option<u64>, request: PeerRequest) -> BoxFuture<'static, PeerResponse> {
         let node = self.shared();
         let group = match &request {

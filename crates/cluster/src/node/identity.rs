@@ -4,7 +4,8 @@
 //! identity: version (1) | phase (1) | founder (1) | cluster (8) | node (8) | store (8) | groups (1) | nodes (2) of records
 //! ```
 //!
-//! The number of starts is a state of its own, and durable before another node hears of this one.
+//! The number of starts (8) and the last ones are a state of their own, durable before another node hears of this one. So are the
+//! sightings of other nodes: node (8) | starts (8) | instance (8) | position (8) for each.
 
 use bytes::{Buf, BufMut};
 use esker_engine::GroupLog;
@@ -13,13 +14,14 @@ use esker_seeded_bugs::{Bug, planted};
 use super::error::NodeError;
 use crate::meta::codec::{get_record, put_record};
 use crate::peers::PeerRecord;
+use crate::sightings::{Sighting, Start, StartHistory};
 
 /// Number of the group whose states hold the identity. No group has this number.
 pub(super) const IDENTITY_GROUP: u8 = 255;
 const IDENTITY: u8 = 0;
 const STARTS: u8 = 1;
-/// Number of the state with the starts of other nodes.
-const SEEN: u8 = 2;
+/// Number of the state with the sightings of other nodes.
+const SEEN: u8 = 3;
 const VERSION: u8 = 1;
 
 /// The progress of a store on its way into a cluster.
@@ -108,39 +110,55 @@ impl Identity {
     }
 }
 
-/// Returns the highest number of starts that this store saw of each other node.
-pub(super) fn seen_starts(log: &GroupLog) -> Vec<(u64, u64)> {
+/// Returns what this store saw of each other node.
+pub(super) fn sightings(log: &GroupLog) -> Vec<Sighting> {
     let state = log.state(IDENTITY_GROUP, SEEN).unwrap_or_default();
-    let (pairs, _) = state.as_chunks::<16>();
-    let read = |mut pair: &[u8]| (pair.get_u64_le(), pair.get_u64_le());
-    pairs.iter().map(|pair| read(pair)).collect()
+    let (rows, _) = state.as_chunks::<32>();
+    let read = |mut row: &[u8]| Sighting {
+        node: row.get_u64_le(),
+        starts: row.get_u64_le(),
+        instance: row.get_u64_le(),
+        position: row.get_u64_le(),
+    };
+    rows.iter().map(|row| read(row)).collect()
 }
 
-/// Notes the highest number of starts of each other node. Durable on return.
+/// Notes what this store saw of each other node. Durable on return.
 ///
 /// # Errors
 /// The error of the log.
-pub(super) async fn note_starts(log: &GroupLog, seen: &[(u64, u64)]) -> Result<(), NodeError> {
-    let bytes: Vec<_> =
-        seen.iter().flat_map(|(node, starts)| [node.to_le_bytes(), starts.to_le_bytes()].concat()).collect();
+pub(super) async fn note_sightings(log: &GroupLog, seen: &[Sighting]) -> Result<(), NodeError> {
+    let mut bytes = Vec::with_capacity(32 * seen.len());
+    for Sighting { node, starts, instance, position } in seen {
+        [node, starts, instance, position].into_iter().for_each(|number| bytes.put_u64_le(*number));
+    }
     Ok(log.set_state(IDENTITY_GROUP, SEEN, &bytes).await?.durable().await?)
 }
 
-/// Counts a start of the store, durably, and returns the number of starts.
+/// Counts a start of the store with a random number, durably. Returns the number of starts, and the last ones.
 ///
 /// # Errors
 /// The error of the log.
-pub(super) async fn count_start(log: &GroupLog) -> Result<u64, NodeError> {
-    let before = match log.state(IDENTITY_GROUP, STARTS) {
-        None => 0,
-        Some(bytes) => (&bytes[..]).try_get_u64_le().map_err(|_| NodeError::Damaged)?,
+pub(super) async fn count_start(log: &GroupLog, instance: u64) -> Result<(u64, StartHistory), NodeError> {
+    let (before, history) = match log.state(IDENTITY_GROUP, STARTS) {
+        None => (0, StartHistory::default()),
+        Some(bytes) => {
+            let mut bytes = &bytes[..];
+            let before = bytes.try_get_u64_le().map_err(|_| NodeError::Damaged)?;
+            // Stores of the first version of clusters have the number alone.
+            let history = StartHistory::take(&mut bytes).unwrap_or_default();
+            (before, history)
+        }
     };
-    let starts = before + 1;
-    let written = log.set_state(IDENTITY_GROUP, STARTS, &starts.to_le_bytes()).await?;
+    let (starts, start) = (before + 1, Start { instance, position: log.found_records() });
+    let history = history.with(start);
+    let mut bytes = starts.to_le_bytes().to_vec();
+    history.put(&mut bytes);
+    let written = log.set_state(IDENTITY_GROUP, STARTS, &bytes).await?;
     if !planted(Bug::StartsNotDurable) {
         written.durable().await?;
     }
-    Ok(starts)
+    Ok((starts, history))
 }
 
 #[cfg(test)]

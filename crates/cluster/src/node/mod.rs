@@ -18,6 +18,7 @@ mod identity;
 mod joining;
 mod members;
 mod metrics;
+mod noting;
 mod open;
 mod placing;
 mod plan;

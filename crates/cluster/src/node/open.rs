@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 
 use super::core::{Node, PATIENCE};
 use super::error::NodeError;
-use super::identity::{Identity, Phase, count_start, seen_starts};
+use super::identity::{Identity, Phase, count_start, sightings};
 use super::joining::{check_cluster, identify, join};
+use super::noting::Noted;
 use super::publishing::Publishing;
 use super::reconcile;
 use super::recover::recover;
@@ -22,6 +23,7 @@ use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
 use crate::meta::table::MetaTable;
 use crate::peers::{NodeIdentity, PeerRecord, Peers};
 use crate::raft::replica::ReplicaSettings;
+use crate::sightings::StartHistory;
 use crate::slots::{Groups, META_GROUP};
 use crate::view::Topology;
 
@@ -56,8 +58,8 @@ impl Node {
             recover(&store, &log, &settings).await?;
         }
         let mut identity = identify(&store, &log, &settings).await?;
-        let starts = count_start(&log).await?;
-        peers.remember_starts(&seen_starts(&log));
+        let starts = count_start(&log, settings.runtime.random().max(1)).await?;
+        peers.remember(&sightings(&log));
         peers.set_identity(hello(&identity, starts));
         let meta = store.database(META_GROUP)?;
         let mut table = MetaTable::read(&meta).await?;
@@ -126,8 +128,9 @@ impl Node {
     }
 }
 
-fn hello(identity: &Identity, starts: u64) -> NodeIdentity {
-    NodeIdentity { cluster: identity.cluster, node: identity.node, store: identity.store, starts }
+fn hello(identity: &Identity, (starts, history): (u64, StartHistory)) -> NodeIdentity {
+    let Identity { cluster, node, store, .. } = *identity;
+    NodeIdentity { cluster, node, store, starts, history }
 }
 
 /// What a node is made of.
@@ -162,7 +165,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         let named = |error: Error| NodeError::Group { group, why: error.to_string() };
         replicas.insert(group, started.map_err(named)?);
     }
-    let noted = seen_starts(&parts.log);
+    let noted = Noted::new(&parts.log);
     let topology = Topology { me: parts.identity.node, ..Topology::default() };
     let node = Arc::new_cyclic(|this| Node {
         this: this.clone(),
@@ -185,7 +188,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         is_reporting: AtomicBool::new(false),
         is_placing: AtomicBool::new(false),
         copy_rate: Mutex::default(),
-        noted_starts: Mutex::new(noted),
+        noted: Mutex::new(noted),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),
         lease_misses: AtomicU64::new(0),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::core::Node;
-use super::identity::note_starts;
 use super::plan::{Candidate, Members, Step, Target};
 use crate::group::{Group, GroupStatus};
 use crate::peers::{PeerRequest, PeerResponse};
@@ -21,8 +20,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 const STEADY_ROUNDS: u32 = 10;
 /// Pause of a group after a transfer that failed.
 const AFTER_TRANSFER: Duration = Duration::from_secs(30);
-/// Number of rounds between two looks at the numbers of starts of other nodes.
-const STARTS_ROUNDS: u64 = 20;
 
 /// Number of rounds between two reports, after which the placement is decided.
 const REPORT_ROUNDS: u64 = 2;
@@ -44,7 +41,7 @@ type State = Arc<Mutex<BTreeMap<u8, Watched>>>;
 /// Runs until the node stops.
 pub(super) async fn run(node: Arc<Node>) {
     let state = State::default();
-    let (mut meta_applied, mut round) = (0, 0);
+    let (mut meta_applied, mut round) = (0, 0_u64);
     let interval = node.settings.heartbeat * 2;
     while !node.has_stopped.load(Ordering::Relaxed) {
         node.runtime().sleep(interval).await;
@@ -64,9 +61,7 @@ pub(super) async fn run(node: Arc<Node>) {
         for replica in node.replicas.values() {
             node.look_after(replica, &state);
         }
-        if round % STARTS_ROUNDS == 0 {
-            node.save_starts().await;
-        }
+        node.save_sightings(round).await;
     }
 }
 
@@ -129,18 +124,6 @@ impl Node {
             self.all_known().into_keys().filter(|node| *node != self.identity.node).collect();
         let at = self.runtime().random() as usize % others.len().max(1);
         others.get(at).copied()
-    }
-
-    /// Notes the numbers of starts of other nodes, if they have risen.
-    async fn save_starts(&self) {
-        let seen = self.peers.seen_starts();
-        if seen == *self.noted_starts.lock() || seen.is_empty() {
-            return;
-        }
-        match note_starts(&self.log, &seen).await {
-            Ok(()) => *self.noted_starts.lock() = seen,
-            Err(error) => tracing::warn!("the starts of other nodes cannot be noted: {error}"),
-        }
     }
 
     /// Begins the next change of a group that this node leads.

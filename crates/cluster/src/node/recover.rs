@@ -14,7 +14,7 @@ use esker_engine::{GroupLog, Store, StoredChange, StoredValue};
 use super::error::NodeError;
 use super::identity::{Identity, Phase};
 use super::settings::NodeSettings;
-use crate::group::{Step, encode_entry};
+use crate::group::{Step, decode_entry, encode_entry};
 use crate::meta::table::{
     BALANCE_KEY, CLUSTER_KEY, ClusterRecord, MetaTable, drain_key, gone_key, node_key, place_bytes, place_key,
 };
@@ -30,7 +30,7 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     let known = Identity::read(log)?.filter(|identity| identity.phase == Phase::Member);
     let Some(mut identity) = known else { return Err(NodeError::NoMember) };
     let groups = Groups::new(identity.groups).ok_or(NodeError::Damaged)?;
-    let table = MetaTable::read(&store.database(META_GROUP)?).await?;
+    let table = with_log(MetaTable::read(&store.database(META_GROUP)?).await?, log).await?;
     let known = identity.nodes.iter().map(|record| (record.node, record.clone()));
     let mut nodes: BTreeMap<u64, PeerRecord> = known.chain(table.nodes).collect();
     let own = nodes.remove(&identity.node);
@@ -63,6 +63,23 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
         "recovered: this node is the only one of the new cluster {cluster:016x}; {lost} nodes were removed"
     );
     Ok(())
+}
+
+/// Returns a table as it is once the log of the meta group is applied, which happens after the recovery.
+async fn with_log(mut table: MetaTable, log: &GroupLog) -> Result<MetaTable, NodeError> {
+    let failed = |why: String| NodeError::Group { group: META_GROUP, why };
+    let entries = GroupStore::new(log.clone(), META_GROUP).changes().await;
+    for entry in entries.map_err(|error| failed(error.to_string()))? {
+        let steps =
+            decode_entry(&entry).ok_or_else(|| failed("an entry of its log is damaged".to_owned()))?;
+        for step in steps {
+            match step {
+                Step::Changes(changes) => changes.iter().for_each(|change| table.apply(change)),
+                Step::Clear => table = MetaTable::default(),
+            }
+        }
+    }
+    Ok(table)
 }
 
 /// Returns the changes of the meta group that remove nodes, place all groups on the one that is left, and note the new cluster.

@@ -192,6 +192,15 @@ pub(super) fn decode_proof(bytes: &[u8]) -> io::Result<(Vote, LogId)> {
     Ok((decode_vote(vote)?, decode_log_id(id)?))
 }
 
+/// Returns the term and the node of the leader of a proof. A later leader compares as greater.
+///
+/// # Errors
+/// `InvalidData` if it does not decode.
+pub(crate) fn leader_of_proof(bytes: &[u8]) -> io::Result<(u64, u64)> {
+    let (vote, _) = decode_proof(bytes)?;
+    Ok((vote.leader_id.term, vote.leader_id.node_id))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

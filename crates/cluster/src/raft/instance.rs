@@ -181,14 +181,22 @@ impl Instance {
         let _refused = enter(self.runtime.clone(), self.raft.trigger().allow_next_revert(&node, true)).await;
     }
 
-    /// Returns true if a snapshot with this proof is of a leader that is not deposed, and has entries that are missing here.
-    pub(crate) async fn needs(&self, proof: &[u8]) -> Result<bool, String> {
+    /// Checks that a snapshot with this proof is of a leader that is not deposed, as far as this node knows.
+    ///
+    /// # Errors
+    /// If it is not, or the replica has stopped.
+    pub(crate) async fn check_leader(&self, proof: &[u8]) -> Result<(), String> {
         let (vote, id) = decode_proof(proof).map_err(|error| error.to_string())?;
-        let needed = self.raft.with_raft_state(move |state| {
+        let checked = self.raft.with_raft_state(move |state| {
             let held: &Vote = state.vote_ref();
-            vote.is_committed() && vote >= *held && Some(&id) > state.local_committed()
+            let is_new = !planted(Bug::HeldEntriesVoided) || Some(&id) > state.local_committed();
+            vote.is_committed() && vote >= *held && is_new
         });
-        enter(self.runtime.clone(), needed).await.map_err(|error| error.to_string())
+        match enter(self.runtime.clone(), checked).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("the snapshot is of a leader that is deposed".into()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Returns the short state, with no allocation.

@@ -14,8 +14,8 @@ use openraft::type_config::TypeConfigExt;
 use openraft::{EntryPayload, Membership, OptionalSend, RaftLogReader};
 
 use super::codec::{
-    Base, damaged, decode_base, decode_entry, decode_log_id, decode_vote, encode_base, encode_entry,
-    encode_log_id, encode_vote,
+    Base, damaged, decode_base, decode_entry, decode_log_id, decode_proof, decode_vote, encode_base,
+    encode_entry, encode_log_id, encode_vote,
 };
 use super::network::RaftRequest;
 use super::types::{Change, Entry, LogId, StoredMembership, TypeConfig, Vote};
@@ -26,9 +26,11 @@ const VOTE: u8 = 0;
 const COMMITTED: u8 = 1;
 /// Number of the state that holds the base: the floor, or the note that a snapshot is being installed.
 const BASE: u8 = 2;
+/// Number of a state without content, after which everything before it is durable.
+const BARRIER: u8 = 3;
 
 /// Number of the state that holds the id of the membership without this node.
-const EXCLUSION: u8 = 3;
+const EXCLUSION: u8 = 4;
 
 /// Attempts to append to a full log, and the pause between two.
 const FULL_TRIES: usize = 100;
@@ -114,6 +116,30 @@ impl GroupStore {
         noted.map(|bytes| decode_log_id(&bytes).map(|_| bytes)).transpose()
     }
 
+    /// Returns true if the replica has the entry up to which a snapshot goes: in its log, or in its keyspace.
+    ///
+    /// The entry is committed, so whoever has it has all before it. A replica without it may be voided: some majority has the entry
+    /// without this replica, and so it has every committed entry that this one acknowledged. With it, the replica may be the one
+    /// that makes a later entry's majority, whatever it knows to be committed.
+    pub(crate) async fn holds(&self, proof: &[u8]) -> io::Result<bool> {
+        let (_, id) = decode_proof(proof)?;
+        if planted(Bug::HeldEntriesVoided) {
+            return Ok(false);
+        }
+        let purged = self.log.purged(self.group).map(|(_, note)| decode_log_id(&note)).transpose()?;
+        if purged.is_some_and(|purged| purged >= id) {
+            return Ok(true);
+        }
+        let held = self.entries(id.index, id.index + 1).await?;
+        Ok(held.first().is_some_and(|entry| entry.log_id == id))
+    }
+
+    /// Waits until everything that was appended before the call is durable.
+    pub(crate) async fn settle(&self) -> io::Result<()> {
+        let written = self.log.set_state(self.group, BARRIER, &[]).await.map_err(failed)?;
+        written.durable().await.map_err(failed)
+    }
+
     /// Returns true if the replica holds entries, or a keyspace up to a floor.
     pub(crate) fn has_content(&self) -> bool {
         let base = self.base().unwrap_or(Base::Empty);
@@ -142,6 +168,20 @@ impl GroupStore {
             Some(written) => written.durable().await.map_err(failed),
             None => Ok(()),
         }
+    }
+
+    /// Returns the changes of all entries in the log. Only for a replica that does not run.
+    ///
+    /// # Errors
+    /// If the log cannot be read.
+    pub(crate) async fn changes(&self) -> io::Result<Vec<Bytes>> {
+        let range = self.log.range(self.group);
+        let entries = self.entries(range.start, range.end).await?;
+        let change = |entry: Entry| match entry.payload {
+            EntryPayload::Normal(Change(change)) => Some(change),
+            EntryPayload::Blank | EntryPayload::Membership(_) => None,
+        };
+        Ok(entries.into_iter().filter_map(change).collect())
     }
 
     async fn entries(&self, first: u64, end: u64) -> io::Result<Vec<Entry>> {

@@ -8,13 +8,14 @@ use super::refusal::{Refusal, RefusalReason};
 use super::settings::Secret;
 use crate::input::{get_bool, get_text, put_text};
 use crate::peers::NodeIdentity;
+use crate::sightings::{HISTORY_BYTES, StartHistory};
 
 const MAGIC: &[u8; 4] = b"ESKW";
 
 /// Maximum length of an advertised address, in bytes: a name of 255, and a port.
 pub(super) const ADDRESS_BYTES_MAX: usize = 262;
 /// Maximum payload of a hello, a challenge and a welcome.
-pub(super) const HELLO_BYTES_MAX: usize = 400;
+pub(super) const HELLO_BYTES_MAX: usize = 476;
 /// Maximum payload of a proof.
 pub(super) const PROOF_BYTES_MAX: usize = 32;
 /// Maximum payload of a refusal.
@@ -22,6 +23,8 @@ pub(super) const REFUSED_BYTES_MAX: usize = 512;
 
 // A peer that has not authenticated sends two frames: a hello, and a proof or a refusal.
 const _: () = assert!(2 * HEAD_BYTES + HELLO_BYTES_MAX + REFUSED_BYTES_MAX <= 1024);
+// A hello is the longest: magic, versions, lane, secret and nonce before one side, whose address has two bytes of length.
+const _: () = assert!(4 + 4 + 32 + 5 * 8 + HISTORY_BYTES + 2 + ADDRESS_BYTES_MAX <= HELLO_BYTES_MAX);
 
 /// Random bytes of one side, drawn for each connection.
 pub(super) type Nonce = [u8; 32];
@@ -80,16 +83,18 @@ fn get_nonce(from: &mut Bytes) -> Option<Nonce> {
 
 impl Who {
     pub(super) fn put(&self, to: &mut Vec<u8>) {
-        let NodeIdentity { cluster, node, store, starts } = self.identity;
+        let NodeIdentity { cluster, node, store, starts, history } = self.identity;
         [cluster, node, store, starts, self.instance].into_iter().for_each(|number| to.put_u64_le(number));
+        history.put(to);
         put_text(to, &self.address);
     }
 
     fn get(from: &mut Bytes) -> Option<Who> {
         let mut number = || from.try_get_u64_le().ok();
-        let identity =
-            NodeIdentity { cluster: number()?, node: number()?, store: number()?, starts: number()? };
+        let (cluster, node, store, starts) = (number()?, number()?, number()?, number()?);
         let instance = number()?;
+        let history = StartHistory::take(from)?;
+        let identity = NodeIdentity { cluster, node, store, starts, history };
         let is_address =
             |text: &String| text.len() <= ADDRESS_BYTES_MAX && text.chars().all(|c| c.is_ascii_graphic());
         Some(Who { identity, instance, address: get_text(from).filter(is_address)? })

@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{BufMut, Bytes};
 use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
@@ -114,10 +114,11 @@ async fn handle(shared: &Arc<Shared>, session: Session, guest: Guest) -> io::Res
     }
     // Its length is bounded by the memory for requests in work.
     let (answers, outbound) = mpsc::unbounded_channel();
+    let handler = guest.handler.clone();
     let requests = Requests { shared, node: seat.node, guest, answers };
     let ended: io::Result<Infallible> = tokio::select! {
         ended = requests.receive(&mut channel.reader, version, heard) => ended,
-        ended = answer(shared, version, &mut channel.writer, outbound) => ended,
+        ended = answer(shared, version, &mut channel.writer, (outbound, handler)) => ended,
         _ = kicked => return Ok(()),
     };
     let Err(error) = ended;
@@ -233,7 +234,7 @@ async fn answer(
     shared: &Shared,
     version: u8,
     writer: impl AsyncWrite + Unpin,
-    mut outbound: mpsc::UnboundedReceiver<Outbound>,
+    (mut outbound, handler): (mpsc::UnboundedReceiver<Outbound>, Arc<dyn PeerHandler>),
 ) -> io::Result<Infallible> {
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
     let ping = frame(version, Kind::Ping, 0, |_| {});
@@ -248,7 +249,7 @@ async fn answer(
         match next {
             None => writer.write_all(&ping).await?,
             Some((id, response, permit)) => {
-                let bytes = encoded(version, id, &response);
+                let bytes = encoded(version, id, (handler.position(), &response));
                 // A peer that reads no answers would keep the memory of its requests.
                 timeout(shared.settings.limits.request_timeout, writer.write_all(&bytes)).await??;
                 drop(permit);
@@ -257,9 +258,13 @@ async fn answer(
     }
 }
 
-fn encoded(version: u8, id: u64, response: &PeerResponse) -> Vec<u8> {
-    let encode =
-        |response: &PeerResponse| frame(version, Kind::Response, id, |to| put_response(to, response));
+fn encoded(version: u8, id: u64, (position, response): (u64, &PeerResponse)) -> Vec<u8> {
+    let encode = |response: &PeerResponse| {
+        frame(version, Kind::Response, id, |to| {
+            to.put_u64_le(position);
+            put_response(to, response);
+        })
+    };
     let bytes = encode(response);
     if bytes.len() - HEAD_BYTES <= RESPONSE_BYTES_MAX {
         return bytes;

@@ -9,14 +9,15 @@ use super::hello::{Lane, Who};
 use super::refusal::{Refusal, RefusalReason as Reason};
 use crate::peers::NodeIdentity;
 use crate::peers::PeerRecord;
+use crate::sightings::Sightings;
 
-/// Nodes, the highest starts seen, and live connections.
+/// Nodes, what was seen of them, and live connections.
 pub(super) struct Members {
     pub(super) me: NodeIdentity,
     /// Random number of this process.
     pub(super) instance: u64,
     pub(super) nodes: BTreeMap<u64, PeerRecord>,
-    pub(super) seen: BTreeMap<u64, u64>,
+    pub(super) sightings: Sightings,
     live: Vec<Live>,
     next: u64,
 }
@@ -53,15 +54,26 @@ fn refuse<T>(reason: Reason, text: String) -> Result<T, Refusal> {
 
 impl Members {
     pub(super) fn new(me: NodeIdentity, instance: u64) -> Members {
-        Members { me, instance, nodes: BTreeMap::new(), seen: BTreeMap::new(), live: Vec::new(), next: 0 }
+        Members {
+            me,
+            instance,
+            nodes: BTreeMap::new(),
+            sightings: Sightings::default(),
+            live: Vec::new(),
+            next: 0,
+        }
     }
 
     /// Accepts an authenticated peer, or returns why not. Its connections that this one replaces are closed.
     pub(super) fn admit(&mut self, who: &Who, way: Way) -> Result<Admitted, Refusal> {
-        let node = self.check(who, way)?;
+        let node = self.check(who, way).inspect_err(|refusal| {
+            if refusal.reason == Reason::OldStarts {
+                self.sightings.note_refused(&who.identity);
+            }
+        })?;
         if let Some(node) = node {
             self.check_copy(node, who)?;
-            self.seen.insert(node, who.identity.starts);
+            self.sightings.note_start(&who.identity);
             let is_replaced = |live: &Live| {
                 let is_same = live.who.identity.node == node && live.who.identity.cluster != 0;
                 is_same && (live.who.instance != who.instance || (live.way == way && way.is_replaced()))
@@ -144,16 +156,10 @@ impl Members {
             }
             Some(_) => {}
         }
-        let seen = self.seen.get(&node).copied().unwrap_or(0);
-        if peer.starts < seen && !planted(Bug::OldStartsAdmitted) {
-            let text = format!(
-                "node {node} at {address} has started {} times, and was seen after {seen}: its disk was rolled back, or \
-                 is an older copy; remove the node, and let it join with an empty directory",
-                peer.starts
-            );
-            return refuse(Reason::OldStarts, text);
+        match self.sightings.check(&peer) {
+            Ok(()) => Ok(Some(node)),
+            Err(why) => refuse(Reason::OldStarts, format!("node {node} at {address} {why}")),
         }
-        Ok(Some(node))
     }
 
     /// Refuses a second process of a node while the first is connected, unless it is a restart at the same address.

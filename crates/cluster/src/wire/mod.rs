@@ -23,9 +23,10 @@
 //! 3 proof      code (32), or nothing without a secret
 //! 4 welcome    side | code (32), or nothing without a secret
 //! 5 refused    reason (1) | text
-//! 6 request    kind (1) | its parts            7 response  kind (1) | its parts            8 ping  nothing
+//! 6 request    kind (1) | its parts            7 response  position (8) | kind (1) | its parts     8 ping  nothing
 //!
-//! side: cluster (8) | node (8) | store (8) | starts (8) | random number of the process (8) | advertised address (text)
+//! side: cluster (8) | node (8) | store (8) | starts (8) | random number of the process (8) | last starts | address (text)
+//! last starts, the latest first: 8 of instance (8) | position (8), see sightings.rs
 //! lane: 0 requests, 1 parts of snapshots, 2 one request of a node that does not know the other one yet
 //! text, bytes: length (varint) | UTF-8 text of at most 4,096 bytes, or bytes
 //!
@@ -79,6 +80,7 @@ use tokio::sync::oneshot;
 
 pub use crate::peers::NodeIdentity;
 use crate::peers::{PeerHandler, PeerRecord, PeerRequest, PeerResponse, Peers};
+use crate::sightings::Sighting;
 use frame::HEAD_BYTES;
 use hello::{ADDRESS_BYTES_MAX, Lane};
 use shared::{PERMIT_BYTES, Shared};
@@ -167,14 +169,14 @@ impl Wire {
         self.0.0.set_identity(identity);
     }
 
-    /// Notes numbers of starts (node, starts) that this node saw in an earlier process. A hello with a lower one is refused.
-    pub fn remember_starts(&self, seen: &[(u64, u64)]) {
-        self.0.0.remember_starts(seen);
+    /// Notes what this node saw of others in an earlier process. A hello that does not continue that is refused.
+    pub fn remember(&self, seen: &[Sighting]) {
+        self.0.0.remember(seen);
     }
 
-    /// Returns the highest number of starts seen of each node, as (node, starts).
-    pub fn seen_starts(&self) -> Vec<(u64, u64)> {
-        self.0.0.seen_starts()
+    /// Returns what this node saw of each other one.
+    pub fn sightings(&self) -> Vec<Sighting> {
+        self.0.0.sightings()
     }
 
     /// Returns how often this node refused another one for a reason.
@@ -346,12 +348,12 @@ impl Peers for Wire {
         Wire::set_identity(self, identity);
     }
 
-    fn remember_starts(&self, seen: &[(u64, u64)]) {
-        Wire::remember_starts(self, seen);
+    fn remember(&self, seen: &[Sighting]) {
+        Wire::remember(self, seen);
     }
 
-    fn seen_starts(&self) -> Vec<(u64, u64)> {
-        Wire::seen_starts(self)
+    fn sightings(&self) -> Vec<Sighting> {
+        Wire::sightings(self)
     }
 
     fn is_reachable(&self, node: u64) -> bool {

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -129,7 +129,8 @@ pub(super) async fn converse(
     session: Session,
     heard: Option<Heard>,
 ) -> String {
-    let Session { channel, version, seat: _seat, kicked } = session;
+    let Session { channel, version, seat, kicked } = session;
+    let session_node = seat.node;
     let limits = &shared.settings.limits;
     if let Some(heard) = &heard {
         heard.note();
@@ -143,7 +144,7 @@ pub(super) async fn converse(
         }
     };
     let ended: io::Result<Infallible> = tokio::select! {
-        ended = receive(link, reader) => ended,
+        ended = receive(shared, link, reader, session_node) => ended,
         ended = send(shared, link, version, channel.writer) => ended,
         refusal = kicked => return refusal.map_or_else(|_| "it ended".into(), |refusal| refusal.text),
         () = ticks => unreachable!("it has no end"),
@@ -164,14 +165,25 @@ fn invalid(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Err
     io::Error::new(io::ErrorKind::InvalidData, what)
 }
 
-async fn receive(link: &Link, mut reader: FrameReader<impl AsyncRead + Unpin>) -> io::Result<Infallible> {
+async fn receive(
+    shared: &Shared,
+    link: &Link,
+    mut reader: FrameReader<impl AsyncRead + Unpin>,
+    node: Option<u64>,
+) -> io::Result<Infallible> {
     loop {
         let head = reader.head().await?;
         check_length(&head, if head.kind == Kind::Ping { 0 } else { RESPONSE_BYTES_MAX })?;
-        let payload = reader.payload(&head).await?;
+        let mut payload = reader.payload(&head).await?;
         match head.kind {
             Kind::Ping => {}
-            Kind::Response => link.complete(head.id, answer(payload)),
+            Kind::Response => {
+                let position =
+                    payload.try_get_u64_le().map_err(|_| invalid("an answer without a position"))?;
+                // Before the answer has an effect.
+                node.into_iter().for_each(|node| shared.note_position(node, position));
+                link.complete(head.id, answer(payload));
+            }
             Kind::Refused => {
                 let refusal = Refusal::decode(payload).ok_or_else(|| invalid("a refusal is damaged"))?;
                 return Err(io::Error::new(io::ErrorKind::ConnectionRefused, Told(refusal)));

@@ -22,6 +22,7 @@ use super::settings::{WireError, WireSettings};
 use super::tls::Tls;
 use crate::peers::NodeIdentity;
 use crate::peers::PeerRecord;
+use crate::sightings::Sighting;
 
 /// Bytes of one permit of the memory for requests in work.
 pub(super) const PERMIT_BYTES: usize = 1 << 10;
@@ -236,16 +237,16 @@ impl Shared {
         self.set_nodes(nodes);
     }
 
-    pub(super) fn remember_starts(&self, seen: &[(u64, u64)]) {
-        let mut members = self.members.lock();
-        for (node, starts) in seen {
-            let known = members.seen.entry(*node).or_default();
-            *known = (*known).max(*starts);
-        }
+    pub(super) fn remember(&self, seen: &[Sighting]) {
+        self.members.lock().sightings.remember(seen);
     }
 
-    pub(super) fn seen_starts(&self) -> Vec<(u64, u64)> {
-        self.members.lock().seen.iter().map(|(node, starts)| (*node, *starts)).collect()
+    pub(super) fn sightings(&self) -> Vec<Sighting> {
+        self.members.lock().sightings.all()
+    }
+
+    pub(super) fn note_position(&self, node: u64, position: u64) {
+        self.members.lock().sightings.note_position(node, position);
     }
 
     /// Closes the links to all nodes.

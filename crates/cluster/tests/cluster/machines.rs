@@ -104,6 +104,16 @@ impl Machines {
         self.set_devices(machine, Devices::new(&self.world, tiers, LOG_SEGMENTS));
     }
 
+    /// Returns a snapshot of a machine's devices.
+    pub(crate) fn snapshot(&self, machine: u64) -> Devices {
+        self.machines[&machine].devices.power_cut(&self.world)
+    }
+
+    /// Rolls the devices of a machine back to a snapshot, which stays as it is.
+    pub(crate) fn roll_back(&mut self, machine: u64, snapshot: &Devices) {
+        self.machines.get_mut(&machine).expect("a machine").devices = snapshot.power_cut(&self.world);
+    }
+
     /// Starts a machine with these options of its store.
     pub(crate) async fn try_start_with(
         &self,

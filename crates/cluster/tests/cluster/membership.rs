@@ -201,7 +201,13 @@ fn removed_node_does_not_come_back_under_its_number() {
         // Its store drew the number before it joined, and is put back to that state.
         let way = machines.net.connect(9);
         let (store, peers, resp) = (77, address(9), "m9:6379".to_owned());
-        way.set_identity(NodeIdentity { cluster: 0, node: removed, store, starts: 1 });
+        way.set_identity(NodeIdentity {
+            cluster: 0,
+            node: removed,
+            store,
+            starts: 1,
+            history: Default::default(),
+        });
         let record = PeerRecord { node: removed, store, peers, resp, grpc: None, zone: String::new() };
         let mut answer = way.ask(&address(1), PeerRequest::Join(record.clone())).await;
         if let Ok(PeerResponse::Ask(other)) = &answer {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use esker_cluster::node::OTHER_CLUSTER;
 use esker_cluster::peers::{NodeIdentity, PeerHandler, PeerRecord, PeerRequest, PeerResponse, Peers};
+use esker_cluster::sightings::{Sighting, Sightings};
 use esker_device::Runtime;
 use esker_simulated::SimRuntime;
 use futures_util::future::BoxFuture;
@@ -22,8 +23,8 @@ struct Port {
     identity: Option<NodeIdentity>,
     handler: Option<Weak<dyn PeerHandler>>,
     nodes: BTreeMap<u64, PeerRecord>,
-    /// Highest number of starts seen of other nodes.
-    starts: BTreeMap<u64, u64>,
+    /// What was seen of other nodes.
+    sightings: Sightings,
     /// Time of the last answer of each address.
     answered: BTreeMap<String, Duration>,
 }
@@ -111,7 +112,7 @@ impl Network {
     }
 
     /// Checks what a node says of itself, as the receiver does. Returns its number if it is a member.
-    fn check_hello(&self, from: &str, said: NodeIdentity, port: &Port) -> Result<Option<u64>, String> {
+    fn check_hello(&self, from: &str, said: NodeIdentity, port: &mut Port) -> Result<Option<u64>, String> {
         let me = port.identity.ok_or("the node has no identity yet")?;
         if said.cluster == 0 {
             return Ok(None);
@@ -125,8 +126,9 @@ impl Network {
         if record.store != said.store || record.peers != from {
             return Err(format!("node {:x} is known with another store or address", said.node));
         }
-        if port.starts.get(&said.node).is_some_and(|starts| *starts > said.starts) {
-            return Err(format!("node {:x} was started more often than it says", said.node));
+        if let Err(why) = port.sightings.check(&said) {
+            port.sightings.note_refused(&said);
+            return Err(format!("node {:x} {why}", said.node));
         }
         Ok(Some(said.node))
     }
@@ -152,10 +154,11 @@ impl Network {
             {
                 return Err(format!("the node at {to} is not node {number:x}"));
             }
-            let checked = self.check_hello(&from, said, &port);
+            let checked = self.check_hello(&from, said, &mut port);
             let sender = checked.inspect_err(|why| self.refusals.lock().push(why.clone()))?;
             if let Some(sender) = sender {
-                port.starts.insert(sender, said.starts);
+                debug_assert_eq!(sender, said.node);
+                port.sightings.note_start(&said);
             }
             (sender, port.handler.as_ref().and_then(Weak::upgrade).ok_or("the node does not serve yet")?)
         };
@@ -171,7 +174,14 @@ impl Network {
             self.world.sleep(GIVEN_UP).await;
             return Err("the answer was lost".into());
         }
-        mine.lock().answered.insert(to, self.world.now());
+        let (identity, position) = {
+            let port = port.lock();
+            let handler = port.handler.as_ref().and_then(Weak::upgrade);
+            (port.identity, handler.map_or(0, |handler| handler.position()))
+        };
+        let mut mine = mine.lock();
+        identity.into_iter().for_each(|identity| mine.sightings.note_position(identity.node, position));
+        mine.answered.insert(to, self.world.now());
         Ok(answer)
     }
 }
@@ -217,12 +227,12 @@ impl Peers for Way {
         self.port.lock().identity = Some(identity);
     }
 
-    fn remember_starts(&self, seen: &[(u64, u64)]) {
-        self.port.lock().starts.extend(seen.iter().copied());
+    fn remember(&self, seen: &[Sighting]) {
+        self.port.lock().sightings.remember(seen);
     }
 
-    fn seen_starts(&self) -> Vec<(u64, u64)> {
-        self.port.lock().starts.iter().map(|(node, starts)| (*node, *starts)).collect()
+    fn sightings(&self) -> Vec<Sighting> {
+        self.port.lock().sightings.all()
     }
 
     /// A node answers pings if it runs and nothing is cut. Otherwise it counts as reachable for some time.

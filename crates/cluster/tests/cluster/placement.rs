@@ -13,7 +13,8 @@ use crate::clients::{Clients, Load};
 use crate::machines::Machines;
 use crate::support::Tiers;
 
-const LOAD: Load = Load { clients: 4, keys: 6, pause: Duration::from_millis(40), value_bytes: 600, clears: false };
+const LOAD: Load =
+    Load { clients: 4, keys: 6, pause: Duration::from_millis(40), value_bytes: 600, clears: false };
 
 /// Starts machines, and waits until each group has this many copies.
 async fn started(machines: &Machines, count: u64, copies: usize) {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use esker_cluster::peers::{PeerRequest, PeerResponse, Peers};
+use esker_cluster::sightings::Sighting;
 use esker_cluster::wire::RefusalReason;
 use futures_util::future::join_all;
 
 use crate::support::{
-    HELD, Node, PANICS, call, identity, nodes, part, patience, record, settings, until, until_fails,
+    HELD, Node, PANICS, call, identity, nodes, part, patience, record, settings, started, until, until_fails,
 };
 
 fn is_refused_with(response: &PeerResponse, text: &str) -> bool {
@@ -53,12 +54,12 @@ async fn peer_is_reached_again_after_its_restart() {
 
     let mut again = settings();
     again.listen = address;
-    let mut restarted = identity(2);
-    restarted.starts += 1;
+    let restarted = started(identity(2), 7, 61);
     let two = Node::start(again, restarted).await;
     two.wire.set_nodes(vec![one.record()]);
     call(&one.wire, 2, PeerRequest::Remove { node: 0 }).await;
-    assert_eq!(one.wire.seen_starts(), [(2, restarted.starts)]);
+    let seen = Sighting { node: 2, starts: restarted.starts, instance: 7, position: 61 };
+    assert_eq!(one.wire.sightings(), [seen]);
     assert_eq!(one.wire.refused(RefusalReason::Copy), 0);
 }
 

@@ -87,7 +87,7 @@ async fn lengths_are_checked_before_memory_is_allocated() {
     for (id, request) in (1..).zip([join, entries, changes, vec![], vec![99], vec![1, 1, 99]]) {
         stream.write_all(&frame(1, raw::REQUEST, id, &request)).await.expect("it is sent");
         let (kind, of, payload) = raw::read(&mut stream).await.expect("an answer");
-        assert_eq!((kind, of, payload[0]), (raw::RESPONSE, id, 5), "{request:?}");
+        assert_eq!((kind, of, payload[8]), (raw::RESPONSE, id, 5), "{request:?}");
         assert!(String::from_utf8_lossy(&payload).contains("damaged, or of a kind"), "{request:?}");
     }
     let frames = [
@@ -180,11 +180,12 @@ async fn answers_that_nobody_asked_for_disturb_no_call() {
     let calls: Vec<_> = (0..2).map(|node| one.wire.call(2, PeerRequest::Remove { node })).collect();
     let (_, first, _) = raw::read(&mut stream).await.expect("a request");
     let (_, second, _) = raw::read(&mut stream).await.expect("a request");
+    let answer = |kind| [0, 0, 0, 0, 0, 0, 0, 0, kind];
     let answers = [
-        frame(1, raw::RESPONSE, 999, &[2]),
-        frame(1, raw::RESPONSE, second, &[99]),
-        frame(1, raw::RESPONSE, second, &[2]),
-        frame(1, raw::RESPONSE, first, &[2]),
+        frame(1, raw::RESPONSE, 999, &answer(2)),
+        frame(1, raw::RESPONSE, second, &answer(99)),
+        frame(1, raw::RESPONSE, second, &answer(2)),
+        frame(1, raw::RESPONSE, first, &answer(2)),
     ];
     stream.write_all(&answers.concat()).await.expect("it is sent");
     let [first, second] = <[_; 2]>::try_from(calls).ok().expect("two");

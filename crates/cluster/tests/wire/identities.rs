@@ -4,7 +4,7 @@ use esker_cluster::peers::{PeerRequest, Peers};
 use esker_cluster::wire::{NodeIdentity, RefusalReason as Reason};
 
 use crate::raw;
-use crate::support::{CLUSTER, Node, call, identity, nodes, record, settings, until, until_fails};
+use crate::support::{CLUSTER, Node, call, identity, nodes, record, settings, started, until, until_fails};
 
 /// Lets a node with an identity call node 1, which knows nodes 1 and 2. Returns the text of the caller; both count it.
 async fn refusal(one: &Node, caller: NodeIdentity, reason: Reason, part: &str) -> String {
@@ -48,10 +48,42 @@ async fn rolled_back_disk_is_refused_also_after_a_restart_of_the_peer() {
     two.wire.stop().await;
     refusal(&one, NodeIdentity { starts: 4, ..identity(2) }, Reason::OldStarts, "rolled back").await;
 
-    let seen = one.wire.seen_starts();
+    let seen = one.wire.sightings();
     let one = lone().await;
-    one.wire.remember_starts(&seen);
+    one.wire.remember(&seen);
     refusal(&one, NodeIdentity { starts: 4, ..identity(2) }, Reason::OldStarts, "rolled back").await;
+}
+
+/// The peer has seen node 2 after its fifth start, and knows that 60 records of its log were durable.
+#[tokio::test]
+async fn disk_without_its_last_start_or_records_is_refused_also_after_a_restart_of_the_peer() {
+    let one = lone().await;
+    let two = Node::start(settings(), identity(2)).await;
+    two.wire.set_nodes(vec![one.record()]);
+    one.wire.set_nodes(vec![two.record()]);
+    call(&two.wire, 1, PeerRequest::Remove { node: 0 }).await;
+    call(&one.wire, 2, PeerRequest::Remove { node: 0 }).await;
+    two.wire.stop().await;
+    until("node 2 has gone", || one.wire.usage().connections == 0).await;
+
+    let again = lone().await;
+    again.wire.remember(&one.wire.sightings());
+    one.wire.set_nodes(vec![record(identity(2), "127.0.0.1:1")]);
+    // The fifth and the sixth start of a disk that was rolled back to its fourth.
+    let fourth = NodeIdentity { starts: 4, history: Default::default(), ..identity(2) };
+    let fifth = started(fourth, 8, 49);
+    let sixth = started(fifth, 9, 70);
+    let lost = started(identity(2), 7, 59);
+    for peer in [&one, &again] {
+        let why = refusal(peer, fifth, Reason::OldStarts, "another process").await;
+        assert!(why.contains("remove the node, and let it join with an empty directory"), "{why}");
+        refusal(peer, sixth, Reason::OldStarts, "rolled back").await;
+        refusal(peer, lost, Reason::OldStarts, "found 59 records").await;
+        let next = Node::start(settings(), started(identity(2), 17, 60)).await;
+        next.wire.set_nodes(vec![peer.record()]);
+        call(&next.wire, 1, PeerRequest::Remove { node: 0 }).await;
+        next.wire.stop().await;
+    }
 }
 
 #[tokio::test]
@@ -62,12 +94,12 @@ async fn copied_disk_is_refused_while_the_original_is_connected() {
     call(&two.wire, 1, PeerRequest::Remove { node: 0 }).await;
     // The copy was started as often as the original, or once more at another address.
     refusal(&one, identity(2), Reason::Copy, "copied").await;
-    refusal(&one, NodeIdentity { starts: 6, ..identity(2) }, Reason::Copy, "copied").await;
+    refusal(&one, started(identity(2), 7, 60), Reason::Copy, "copied").await;
     call(&two.wire, 1, PeerRequest::Remove { node: 0 }).await;
     // Without the original it is the node, moved to another address.
     two.wire.stop().await;
     until("the original has gone", || one.wire.usage().connections == 0).await;
-    let moved = Node::start(settings(), NodeIdentity { starts: 6, ..identity(2) }).await;
+    let moved = Node::start(settings(), started(identity(2), 7, 60)).await;
     moved.wire.set_nodes(vec![one.record()]);
     call(&moved.wire, 1, PeerRequest::Remove { node: 0 }).await;
 }

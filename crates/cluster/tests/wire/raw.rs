@@ -62,9 +62,11 @@ pub(crate) async fn end(stream: &mut TcpStream) {
 
 /// Returns a side as in a hello.
 pub(crate) fn side(identity: NodeIdentity, instance: u64, address: &str) -> Vec<u8> {
-    let NodeIdentity { cluster, node, store, starts } = identity;
+    let NodeIdentity { cluster, node, store, starts, .. } = identity;
     let mut bytes: Vec<u8> =
         [cluster, node, store, starts, instance].into_iter().flat_map(u64::to_le_bytes).collect();
+    // No start is known.
+    bytes.extend([0; 8 * 16]);
     assert!(address.len() < 128, "one byte of length");
     bytes.push(address.len() as u8);
     bytes.extend(address.as_bytes());

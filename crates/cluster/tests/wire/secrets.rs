@@ -115,7 +115,7 @@ async fn proof_of_the_listening_side_is_accepted() {
     let asked = one.wire.call(2, PeerRequest::Remove { node: 3 });
     let (kind, id, payload) = raw::read(&mut stream).await.expect("a request");
     assert_eq!((kind, &payload[..]), (raw::REQUEST, &[5, 3, 0, 0, 0, 0, 0, 0, 0][..]));
-    stream.write_all(&frame(1, raw::RESPONSE, id, &[2])).await.expect("it is sent");
+    stream.write_all(&frame(1, raw::RESPONSE, id, &[0, 0, 0, 0, 0, 0, 0, 0, 2])).await.expect("it is sent");
     assert!(matches!(asked.await, Ok(esker_cluster::peers::PeerResponse::Done)));
 }
 

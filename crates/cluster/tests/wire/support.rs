@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_cluster::peers::{PeerHandler, PeerRecord, PeerRequest, PeerResponse, Peers};
+use esker_cluster::sightings::{Start, StartHistory};
 use esker_cluster::wire::{NodeIdentity, Secret, Wire, WireSettings};
 use esker_engine::{StoredChange, StoredValue};
 use futures_util::FutureExt;
@@ -19,6 +20,8 @@ pub(crate) struct Handler {
     /// Requests to group [`HELD`] wait for a permit.
     pub(crate) gate: Semaphore,
     pub(crate) handled: AtomicU64,
+    /// Number of durable records in the log.
+    pub(crate) position: AtomicU64,
 }
 
 /// Group whose requests wait.
@@ -28,7 +31,11 @@ pub(crate) const PANICS: u8 = 13;
 
 impl Handler {
     pub(crate) fn new() -> Arc<Handler> {
-        Arc::new(Handler { gate: Semaphore::new(0), handled: AtomicU64::new(0) })
+        Arc::new(Handler {
+            gate: Semaphore::new(0),
+            handled: AtomicU64::new(0),
+            position: AtomicU64::new(60),
+        })
     }
 }
 
@@ -36,6 +43,10 @@ impl Handler {
 pub(crate) struct Shared(pub(crate) Arc<Handler>);
 
 impl PeerHandler for Shared {
+    fn position(&self) -> u64 {
+        self.0.position.load(Ordering::Relaxed)
+    }
+
     fn handle(&self, from: Option<u64>, request: PeerRequest) -> BoxFuture<'static, PeerResponse> {
         let handler = self.0.clone();
         async move {
@@ -75,7 +86,14 @@ pub(crate) fn settings() -> WireSettings {
 }
 
 pub(crate) fn identity(node: u64) -> NodeIdentity {
-    NodeIdentity { cluster: CLUSTER, node, store: 100 + node, starts: 5 }
+    let history = StartHistory::default().with(Start { instance: 1000 + node, position: 50 });
+    NodeIdentity { cluster: CLUSTER, node, store: 100 + node, starts: 5, history }
+}
+
+/// Returns the identity after another start, which found this many records in the log.
+pub(crate) fn started(identity: NodeIdentity, instance: u64, position: u64) -> NodeIdentity {
+    let history = identity.history.with(Start { instance, position });
+    NodeIdentity { starts: identity.starts + 1, history, ..identity }
 }
 
 pub(crate) fn record(identity: NodeIdentity, address: &str) -> PeerRecord {

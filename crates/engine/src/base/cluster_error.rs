@@ -27,6 +27,9 @@ pub enum ClusterError {
         /// The hash slot of the key, or the first one of the group.
         slot: u16,
     },
+    /// An earlier write of one of the keys has no outcome yet, because its group has had no majority for a while. Nothing was
+    /// done.
+    KeyInDoubt,
     /// The keys of one write are in several groups. Nothing was done.
     SeveralGroups,
     /// The write was proposed, and its outcome is unknown: it may be done now, later or never. A client that repeats it
@@ -52,6 +55,10 @@ impl fmt::Display for ClusterError {
                     "the node has just become the leader of slot {slot}, and is not ready yet; try again"
                 )
             }
+            ClusterError::KeyInDoubt => f.write_str(
+                "an earlier write of a key has had no outcome for 10 s, because no majority of its group answers; nothing was done, \
+                 try again later",
+            ),
             ClusterError::SeveralGroups => {
                 f.write_str("the keys are in several groups; use keys with one {hash tag}")
             }
@@ -66,7 +73,9 @@ impl ClusterError {
     pub(crate) fn kind(&self) -> ErrorKind {
         match self {
             ClusterError::Elsewhere { .. } => ErrorKind::Elsewhere,
-            ClusterError::NoLeader { .. } | ClusterError::NotReady { .. } => ErrorKind::Unavailable,
+            ClusterError::NoLeader { .. } | ClusterError::NotReady { .. } | ClusterError::KeyInDoubt => {
+                ErrorKind::Unavailable
+            }
             ClusterError::SeveralGroups => ErrorKind::Invalid,
             ClusterError::Uncertain { .. } => ErrorKind::Uncertain,
         }

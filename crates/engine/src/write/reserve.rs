@@ -47,6 +47,8 @@ struct Queue {
     /// Newest request for all keys.
     last_of_all: Option<u64>,
     next: u64,
+    /// Number of requests that were given up and still wait.
+    given_up: usize,
     /// Newest record of a key, if it was appended under a reservation that has ended and is not published yet.
     unpublished: HashMap<u64, Unpublished, FixedState>,
     /// Sequence numbers drawn under reservations that are still held.
@@ -165,6 +167,11 @@ impl Reservations {
     /// counter was read.
     pub(crate) fn least_drawn(&self) -> Option<u64> {
         self.queue.lock().drawn.first().copied()
+    }
+
+    /// Returns the number of requests that were given up and still wait for their turn.
+    pub(crate) fn given_up(&self) -> usize {
+        self.queue.lock().given_up
     }
 
     /// Returns true if a plain put of one of the keys must wait for its turn.
@@ -308,6 +315,7 @@ impl Queue {
         if request.waits_for > 0 {
             // Step 3.
             request.given_up = true;
+            self.given_up += 1;
             return Vec::new();
         }
         let mut granted = Vec::new();
@@ -320,7 +328,10 @@ impl Queue {
                 let next = self.requests.get_mut(&follower).expect("a follower is still queued");
                 next.waits_for -= 1;
                 match next.waits_for {
-                    0 if next.given_up => over.push(follower),
+                    0 if next.given_up => {
+                        self.given_up -= 1;
+                        over.push(follower);
+                    }
                     0 => granted.extend(next.granted.take()),
                     _ => {}
                 }

@@ -10,6 +10,7 @@ use tonic_types::{ErrorDetails, StatusExt};
 use crate::base::pool::Busy;
 use crate::base::settings::text_of;
 use crate::budget::Refused;
+use crate::service::retries::NOT_LEADER;
 
 /// Domain of the reasons.
 const DOMAIN: &str = "esker";
@@ -71,7 +72,7 @@ pub(super) fn of_cluster(error: &ClusterError, address: Option<String>) -> Statu
             add("slot", slot.to_string());
             add("resp_address", to.clone());
             address.map(|address| add("address", address));
-            (Code::FailedPrecondition, "NOT_LEADER", false)
+            (Code::FailedPrecondition, NOT_LEADER, false)
         }
         ClusterError::NoLeader { slot, .. } => {
             add("slot", slot.to_string());
@@ -82,6 +83,7 @@ pub(super) fn of_cluster(error: &ClusterError, address: Option<String>) -> Statu
             (Code::Unavailable, "NOT_READY", true)
         }
         ClusterError::SeveralGroups => (Code::InvalidArgument, "CROSS_SLOT", false),
+        ClusterError::KeyInDoubt => (Code::Unavailable, "KEY_IN_DOUBT", true),
         ClusterError::Uncertain { .. } => (Code::Aborted, "UNCERTAIN", false),
         _ => (Code::Unknown, "UNKNOWN", false),
     };

@@ -46,8 +46,20 @@ impl GroupSet {
         self.0 |= 1 << group;
     }
 
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     fn iter(self) -> impl Iterator<Item = u8> {
         (0..GROUPS as u8).filter(move |group| self.0 & 1 << group != 0)
+    }
+}
+
+impl FromIterator<u8> for GroupSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(groups: I) -> GroupSet {
+        let mut set = GroupSet::default();
+        groups.into_iter().for_each(|group| set.insert(group));
+        set
     }
 }
 

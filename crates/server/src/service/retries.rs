@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::watch;
 use tonic::{Code, Status};
+use tonic_types::StatusExt;
 
 use crate::budget::Share;
 
@@ -170,13 +171,15 @@ impl Retries {
 }
 
 impl Ticket {
-    /// Ends the request. Errors that do not depend on the state of the store had no effect, and may be retried. One that leaves
-    /// the outcome open (`Aborted`) is kept: another execution could do the request twice.
+    /// Ends the request. Errors that do not depend on the state of the store had no effect, and may be retried. So may the refusal
+    /// of a node that does not lead the keys, which may lead them by then. An error that leaves the outcome open (`Aborted`) is
+    /// kept: another execution could do the request twice.
     pub(crate) fn end(mut self, answer: &Answer, now: Instant) {
         let kept = match answer {
             Ok(message) => Kept::Answered(Ok(message.clone())),
             Err(status)
-                if matches!(status.code(), Code::FailedPrecondition | Code::OutOfRange | Code::Aborted) =>
+                if matches!(status.code(), Code::FailedPrecondition | Code::OutOfRange | Code::Aborted)
+                    && !is_of_another_node(status) =>
             {
                 Kept::Answered(Err(status.clone()))
             }
@@ -200,6 +203,13 @@ impl Ticket {
             state.remove(&self.user, &self.id);
         }
     }
+}
+
+/// Reason of a refusal because another node leads the keys: certainly nothing was done.
+pub(crate) const NOT_LEADER: &str = "NOT_LEADER";
+
+fn is_of_another_node(status: &Status) -> bool {
+    status.get_details_error_info().is_some_and(|info| info.reason == NOT_LEADER)
 }
 
 impl Drop for Ticket {

@@ -132,6 +132,17 @@ impl GroupLog {
         self.change(LogKey::Purge { group, through: u64::MAX }, &[]).await
     }
 
+    /// Returns the number of records, from the first one ever, that are durable. It never falls: an opening finds at least as
+    /// many.
+    pub fn durable_records(&self) -> u64 {
+        self.lane.state.lock().durable_number
+    }
+
+    /// Returns the number of records, from the first one ever, that the opening found.
+    pub fn found_records(&self) -> u64 {
+        self.lane.found_records
+    }
+
     /// Returns the bytes of current records of all groups, and the bytes of the slots that records can take: all but two, for
     /// the next segment and for copies. Records that are current in old segments are copied forward while they take at most
     /// half of that. Above half, an append may find the log full.

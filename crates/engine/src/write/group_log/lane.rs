@@ -48,6 +48,8 @@ pub(super) struct LogFrame {
     pub(super) completion: Completion,
     /// Last of the oldest segments that have no current record once this frame is durable.
     dead_through: Option<u64>,
+    /// Number of records up to the end of this frame.
+    end_number: u64,
 }
 
 pub(super) struct LogState {
@@ -56,6 +58,8 @@ pub(super) struct LogState {
     pub(super) spare: Option<(OpenSegment, usize)>,
     /// Number of the next record.
     next_number: u64,
+    /// Number of records, from the first one ever, that are durable.
+    pub(super) durable_number: u64,
     /// End of the part of the open segment that is durable.
     durable_end: u32,
     /// Opened when the frame being filled is durable.
@@ -88,6 +92,8 @@ pub(crate) struct LogLane {
     pub(super) pool: MemoryPool,
     /// Number of slots that the log may use.
     pub(super) slots: u32,
+    /// Number of records that the opening found, with those that were freed since.
+    pub(super) found_records: u64,
     /// Number of slots that it may use for a while, so that the oldest ones can be freed. More than `slots` only if an opening
     /// found nearly all of these used, as a crash leaves the segment that was open.
     slots_for_relief: u32,
@@ -137,6 +143,7 @@ impl LogLane {
             open: None,
             spare: None,
             next_number,
+            durable_number: next_number,
             durable_end: 0,
             filling: Completion::new(),
             is_wanted: false,
@@ -154,6 +161,7 @@ impl LogLane {
             shape,
             pool,
             slots,
+            found_records: next_number,
             slots_for_relief,
             state: Mutex::new(state),
             work,
@@ -305,8 +313,9 @@ impl LogLane {
         let completion = std::mem::replace(&mut state.filling, Completion::new());
         state.is_wanted = false;
         let (slot, buffer) = (open.name().slot, open.memory().buffer());
-        let dead_through = state.contents.dead_through();
-        state.jobs.push_back(LogJob::Frame(LogFrame { slot, buffer, closed, completion, dead_through }));
+        let (dead_through, end_number) = (state.contents.dead_through(), state.next_number);
+        let frame = LogFrame { slot, buffer, closed, completion, dead_through, end_number };
+        state.jobs.push_back(LogJob::Frame(frame));
     }
 
     /// Has the frame being filled written.
@@ -337,6 +346,7 @@ impl LogLane {
         if state.open.as_ref().is_some_and(|(open, _)| open.name().slot == frame.slot) {
             state.durable_end = frame.closed.offset + frame.closed.memory.len() as u32;
         }
+        state.durable_number = frame.end_number;
         if let Some(through) = frame.dead_through {
             state.free_through = state.free_through.max(through);
             self.slots_work.notify_one();

@@ -2,8 +2,21 @@
 
 use super::Lane;
 
-use crate::base::error::Result;
+use std::time::Duration;
+
+use esker_seeded_bugs::{Bug, planted};
+use futures_util::future::{Either, select};
+
+use crate::base::cluster_error::ClusterError;
+use crate::base::completion::Waiter;
+use crate::base::error::{Error, Result};
 use crate::write::reserve::{Reservation, Reservations, Reserved, Unpublished};
+
+/// Time for which a write of a replicated store waits for its keys. An earlier write keeps them until its entry is applied or
+/// void, which takes until a majority answers.
+const DOUBT_MAX: Duration = Duration::from_secs(10);
+/// Number of writes that gave up while they waited, and stay in the wait queue, above which others are refused at once.
+const GIVEN_UP_MAX: usize = 10_000;
 
 impl Lane {
     /// Reserves keys. When it returns, all records appended before are published, and no other writer can write the keys until
@@ -55,11 +68,10 @@ impl Lane {
         let (turn, granted) = {
             let state = self.state.lock();
             self.catalog.space.health.check_writable()?;
+            self.check_given_up(&state.reservations)?;
             state.reservations.share(keys)
         };
-        if let Some(granted) = granted {
-            granted.wait().await?;
-        }
+        self.wait_granted(granted).await?;
         Ok(turn)
     }
 
@@ -73,12 +85,32 @@ impl Lane {
         let (reservation, granted) = {
             let state = self.state.lock();
             self.catalog.space.health.check_writable()?;
+            self.check_given_up(&state.reservations)?;
             take(&state.reservations)
         };
-        if let Some(granted) = granted {
-            granted.wait().await?;
-        }
+        self.wait_granted(granted).await?;
         Ok(reservation)
+    }
+
+    /// Waits for keys, in a replicated store for a limited time: a write that has not got them is certainly not done.
+    async fn wait_granted(&self, granted: Option<Waiter>) -> Result<()> {
+        let Some(granted) = granted else { return Ok(()) };
+        if self.catalog.replicator().is_none() || planted(Bug::DoubtWaitsForever) {
+            return granted.wait().await;
+        }
+        let late = self.catalog.space.runtime.sleep(DOUBT_MAX);
+        match select(Box::pin(granted.wait()), late).await {
+            Either::Left((granted, _)) => granted,
+            Either::Right(_) => Err(Error::Cluster(ClusterError::KeyInDoubt)),
+        }
+    }
+
+    /// Refuses a write while too many others gave up: each keeps its place until the writes before it end.
+    fn check_given_up(&self, reservations: &Reservations) -> Result<()> {
+        match reservations.given_up() > GIVEN_UP_MAX && self.catalog.replicator().is_some() {
+            true => Err(Error::Cluster(ClusterError::KeyInDoubt)),
+            false => Ok(()),
+        }
     }
 
     /// Waits until all records appended before are published. Called by a writer that holds its keys.

@@ -12,7 +12,8 @@ use super::batch::Batch;
 use super::pause;
 use crate::resp::commands::slots;
 use crate::resp::session::Session;
-use crate::resp::verb::Verb;
+use crate::resp::verb::facts::Databases;
+use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::error_text;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
@@ -29,10 +30,25 @@ pub(super) struct Check<'s> {
     slot: Option<u16>,
     /// True if the first command may write.
     writes: bool,
+    /// The groups led here before the commands run, if the first command answers about all their keys.
+    of_all: GroupSet,
     /// The beginning of the answers.
     mark: usize,
     /// Number of changes of leadership before the commands run.
     leader_changes: u64,
+}
+
+/// Returns true for a command, or a transaction with one, that answers about all keys which the node leads.
+fn answers_about_all(verb: &Verb, session: &Session) -> bool {
+    let is_of_all = |verb: &Verb| matches!(verb.databases, Databases::Current) && !verb.may_write();
+    match verb.run {
+        Run::Exec => session
+            .transaction
+            .iter()
+            .flat_map(|transaction| transaction.commands())
+            .any(|(verb, _)| is_of_all(verb)),
+        _ => is_of_all(verb),
+    }
 }
 
 impl<'s> Check<'s> {
@@ -51,6 +67,11 @@ impl<'s> Check<'s> {
             answered: batch.answered,
             slot: slots::key_of(verb, batch.command(batch.next), session).map(slot_of),
             writes: pause::writes(verb, session),
+            of_all: if answers_about_all(verb, session) {
+                cluster.led().collect()
+            } else {
+                GroupSet::default()
+            },
             mark: replies.mark(),
             leader_changes: cluster.all_leader_changes(),
         }
@@ -74,10 +95,11 @@ impl<'s> Check<'s> {
         replies: &mut Replies,
     ) {
         let has_answered = batch.next > self.first || batch.answered > self.answered;
-        if self.slot.is_none() || !has_answered || session.is_settled || planted(Bug::ReadsNotConfirmed) {
+        let nothing_read = self.slot.is_none() && self.of_all.is_empty();
+        if nothing_read || !has_answered || session.is_settled || planted(Bug::ReadsNotConfirmed) {
             return;
         }
-        let mut groups = GroupSet::default();
+        let mut groups = self.of_all;
         for index in self.first..batch.next + usize::from(batch.answered > 0) {
             let slot = self.slot(index, batch, session);
             slot.into_iter().for_each(|slot| groups.insert(self.cluster.group_of_slot(slot)));
@@ -140,6 +162,9 @@ impl<'s> Check<'s> {
             }
             // Several clients follow MOVED and pass TRYAGAIN to the application, so this node names itself.
             Some(slot) => error_text::of_cluster(&self.cluster.place_of(slot)),
+            None if index == self.first && !self.of_all.is_empty() => {
+                format!("TRYAGAIN the keys that this node leads could not be confirmed: {why}")
+            }
             None => format!("TRYAGAIN a read before it in the pipeline could not be confirmed: {why}"),
         }
     }

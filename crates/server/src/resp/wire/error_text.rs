@@ -100,7 +100,7 @@ pub(crate) fn of_cluster(error: &ClusterError) -> String {
         ClusterError::NoLeader { slot, why } => {
             format!("CLUSTERDOWN Hash slot not served: slot {slot} has no leader: {why}")
         }
-        ClusterError::NotReady { .. } => format!("TRYAGAIN {error}"),
+        ClusterError::NotReady { .. } | ClusterError::KeyInDoubt => format!("TRYAGAIN {error}"),
         ClusterError::SeveralGroups => CROSS_SLOT.to_owned(),
         ClusterError::Uncertain { .. } => format!("UNCERTAIN {error}"),
         _ => format!("ERR {error}"),

@@ -50,6 +50,20 @@ fn an_answer_is_given_again_until_it_is_old() {
 }
 
 #[test]
+fn refusal_of_a_node_that_does_not_lead_is_not_kept() {
+    let (retries, now) = (retries(1 << 20), Instant::now());
+    let details = tonic_types::ErrorDetails::with_error_info(NOT_LEADER, "esker", HashMap::new());
+    let refusal = Status::with_error_details(Code::FailedPrecondition, "ask the leader", details);
+    run(&retries, "ann", 1, &Err(refusal), now);
+    // The leader has changed, and the retry is executed here.
+    let Begun::First(ticket) = retries.begin("ann", &id(1), ONE, true, now) else {
+        panic!("the retry gets the old refusal")
+    };
+    ticket.end(&answer(5), now);
+    assert!(matches!(retries.begin("ann", &id(1), ONE, true, now), Begun::Answered(Ok(_))));
+}
+
+#[test]
 fn what_failed_is_kept_if_it_says_what_the_store_had() {
     let (retries, now) = (retries(1 << 20), Instant::now());
     for (n, code) in [(1, Code::FailedPrecondition), (2, Code::OutOfRange), (4, Code::Aborted)] {
