@@ -1,4 +1,4 @@
-//! Moves of groups as text: those in progress with their remaining bytes and time, and those that balancing would make.
+//! Text about moves of groups: the moves in progress, with their remaining bytes and time, and the moves of a rebalancing.
 
 use std::fmt::Write;
 

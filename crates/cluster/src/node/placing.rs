@@ -114,6 +114,7 @@ impl Node {
             // As if each change were complete before the next.
             for shard in fleet.shards.values_mut().filter(|shard| !shard.placed.is_empty()) {
                 (shard.voters, shard.is_settled) = (shard.placed.clone(), true);
+                shard.leader = shard.leader.or(shard.placed.first().copied());
             }
             let Some(decision) = fleet.next() else { break };
             let Decision::Place { group, nodes } = &decision else { break };

@@ -248,10 +248,15 @@ impl Peers for Way {
             .into_iter();
         let is_cut = cuts.any(|cut| cut.contains(&record.peers) && cut.contains(&self.address));
         let port = self.net.ports.lock().get(&record.peers).cloned();
-        let runs = port.is_some_and(|port| {
+        let (mut runs, mut is_another) = (false, false);
+        if let Some(port) = port {
             let port = port.lock();
-            port.handler.is_some() && port.identity.is_some_and(|identity| identity.node == node)
-        });
+            let is_it = port.identity.map(|identity| identity.node == node);
+            (runs, is_another) = (port.handler.is_some() && is_it == Some(true), is_it == Some(false));
+        }
+        if is_another {
+            return false;
+        }
         if runs && !is_cut {
             return true;
         }
