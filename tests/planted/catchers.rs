@@ -268,7 +268,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ClearOvertakesWrite, "esker_engine", "store::replicating::reads_tests::clear_covers_led_groups_and_follows_earlier_proposals"),
     row(StartsNotDurable, "cluster", "membership::number_of_starts_is_durable_before_another_node_hears_of_it"),
     row(RemovedNodesForgotten, "cluster", "membership::removed_node_does_not_come_back_under_its_number"),
-    row(ReadsNotConfirmed, "protocol", "cluster::reads::unconfirmed_reads_are_errors_and_committed_writes_are_not"),
+    row(ReadsNotConfirmed, "protocol", "cluster::reads::reads_of_another_group_in_the_pipeline_may_be_repeated"),
     row(LeaderBetweenIgnored, "protocol", "cluster::reads::value_that_was_read_before_this_node_led_again_is_no_answer"),
     row(WireChecksumIgnored, "wire", "hostile::bytes_of_other_protocols_are_refused"),
     row(WireLengthIgnored, "wire", "hostile::lengths_are_checked_before_memory_is_allocated"),

@@ -7,9 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use esker_engine::{Entry, StoredChange, StoredValue};
 
-use super::Group;
 use super::installing::NOTHING_MISSING;
 use super::status::count;
+use super::{Group, Role};
 use crate::peers::{PeerRequest, PeerResponse};
 use crate::raft::network::{RaftRequest, RaftResponse, Transport, TransportFuture};
 
@@ -111,8 +111,11 @@ impl Group {
         };
         let mut failed = String::new();
         for _ in 0..TRIES {
-            // A leader that was deposed, or stopped, sends nothing more.
-            self.ready_term().map_err(|_| "the node no longer leads the group")?;
+            // A leader that was deposed, or stopped, sends nothing more. A new one may not be ready before this node has its first
+            // entry, behind the snapshot.
+            if self.running()?.brief().role != Role::Leader {
+                return Err("the node no longer leads the group".into());
+            }
             match self.parts.peers.call(node, request.clone()).await {
                 Ok(PeerResponse::Done) => {
                     transfer.part += 1;

@@ -150,18 +150,23 @@ pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
         furthest = furthest.max(count);
         let left = || operations.iter().enumerate().filter(|(at, _)| !has(&done, *at));
         let first_return = left().map(|(_, operation)| operation.returned).min().unwrap_or(NEVER);
-        for (at, operation) in left() {
-            if operation.called > first_return {
-                break;
+        let mut known = Vec::new();
+        for (at, operation) in left().take_while(|(_, operation)| operation.called <= first_return) {
+            let Some(next) = after(state, operation) else { continue };
+            let is_unknown = operation.end == End::Unknown;
+            // One that may not have happened, and would change nothing, is left out.
+            if is_unknown && next == state {
+                continue;
             }
-            if let Some(state) = after(state, operation) {
-                let mut done = done.clone();
-                done[at / 64] |= 1 << (at % 64);
-                if seen.insert((done.clone(), state)) {
-                    open.push((done, state, count + usize::from(operation.end != End::Unknown)));
-                }
+            let mut done = done.clone();
+            done[at / 64] |= 1 << (at % 64);
+            if seen.insert((done.clone(), next)) {
+                let to = if is_unknown { &mut open } else { &mut known };
+                to.push((done, next, count + usize::from(!is_unknown)));
             }
         }
+        // These are tried first.
+        open.append(&mut known);
         if seen.len() > SEARCH_MAX {
             return Err(format!(
                 "the search was given up after {SEARCH_MAX} states: choose less concurrency"

@@ -191,6 +191,34 @@ fn removed_node_is_replaced_by_a_fourth() {
 }
 
 #[test]
+fn new_leader_sends_a_snapshot_to_the_node_that_it_needs_for_a_majority() {
+    let mut machines = Machines::of(23, 1, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        machines.crash(3);
+        put(&machines, &world, 0..600).await;
+        // The log does not reach back to what the third node has, and the new leader has no other follower.
+        world.sleep(Duration::from_secs(5)).await;
+        machines.crash(1);
+        machines.crash(2);
+        machines.start(2).await;
+        machines.start(3).await;
+        machines.wait("both have everything", |group| group.applied == group.last_index).await;
+        put(&machines, &world, 600..610).await;
+        machines.check_equal().await;
+        assert_eq!(keys(&machines.content(3).await), 610);
+        let metrics = machines.running(3).node.metrics();
+        let of_group = |metric: &&esker_cluster::view::Metric| {
+            metric.name == "snapshots_received_total" && metric.labels.0 == Some(1)
+        };
+        let received = metrics.iter().find(of_group);
+        assert!(received.is_some_and(|metric| metric.value > 0.0), "{received:?}");
+    });
+    machines.end();
+}
+
+#[test]
 fn removed_node_does_not_come_back_under_its_number() {
     let mut machines = Machines::of(21, 1, 3, Tiers::Fast);
     let world = machines.world.clone();

@@ -119,8 +119,11 @@ impl Watcher {
     pub(crate) async fn check(&self) {
         for running in self.running() {
             let Some(log) = running.store.group_log() else { continue };
-            for info in &running.node.topology().groups {
-                self.check_replica(&running, &log, info).await;
+            let groups = running.node.topology().groups.len();
+            for at in 0..groups {
+                // Read anew for each group: the log of the one before was waited for.
+                let topology = running.node.topology();
+                self.check_replica(&running, &log, &topology.groups[at]).await;
             }
         }
     }
