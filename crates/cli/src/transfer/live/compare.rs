@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use esker_engine::Bytes;
 
-use super::Ends;
+use super::ends::Ends;
 use crate::terminal::Failure;
 use crate::transfer::keys::State;
 use crate::transfer::local::DAMAGED;
