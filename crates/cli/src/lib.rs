@@ -65,7 +65,7 @@ enum Verb {
     /// Makes and changes the file of users: add, passwd, remove, list.
     User(user::Arguments),
     /// Writes keys from a file, also of Redis, to a server or a store.
-    Import(transfer::Import),
+    Import(Box<transfer::Import>),
     /// Writes the keys of a server or a store to a file.
     Export(transfer::Export),
     /// Takes backups of a store, lists, verifies and prunes them.

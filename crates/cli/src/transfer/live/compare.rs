@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use esker_engine::Bytes;
 
-use super::Ends;
+use super::ends::Ends;
 use crate::terminal::Failure;
 use crate::transfer::keys::State;
 use crate::transfer::local::DAMAGED;
@@ -194,7 +194,7 @@ fn of_chunk(
 /// Keys that seem to differ, with their states in the source.
 type Suspects = Vec<(Bytes, State, Difference)>;
 
-/// Reads keys that differ again, some times. Returns those that still differ.
+/// Reads differing keys again, up to [`REREADS`] times. Returns the keys whose states still differ.
 fn reread(ends: &mut Ends, database: u8, mut suspects: Suspects) -> Result<Suspects, Failure> {
     for _ in 0..REREADS {
         if suspects.is_empty() {

@@ -9,9 +9,9 @@ use esker_engine::{Bytes, Store};
 
 use super::changes::{Change, meaning};
 use super::compare::{Action, pass};
+use super::ends::{Ends, no_offset};
 use super::link::{Event, Link, Position};
 use super::resume::{Place, Resume};
-use super::{Ends, no_offset};
 use crate::client::{Answer, Server};
 use crate::terminal::{Failure, note};
 use crate::transfer::keys::State;

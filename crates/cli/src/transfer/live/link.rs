@@ -59,7 +59,7 @@ pub(super) enum Event {
     Record(Record, (u64, Option<u64>)),
     /// The snapshot was read to its end, and these records were left out.
     SnapshotEnd(LeftOut),
-    /// The stream goes on at the requested offset, with this id.
+    /// The stream continues at the requested offset, with this id.
     Continued(String),
     /// A command that ends at an offset of the stream.
     Command { words: Vec<Bytes>, end: u64 },

@@ -2,12 +2,13 @@
 //!
 //! - `link`: the replication stream of a Redis or Valkey. `changes`: the meaning of its commands. `follow`: applies them.
 //! - `compare`: a pass over the keys of both servers, which repairs or counts differences.
-//! - `resume`: the file of `--state`. `stop`: signals, and the limit of keys per second.
+//! - `ends`: both servers. `resume`: the file of `--state`. `stop`: signals, and the limit of keys per second.
 //!
 //! A server that does not replicate to this process is copied by passes: each gives the target the states of the source.
 
 mod changes;
 mod compare;
+mod ends;
 mod follow;
 mod link;
 mod resume;
@@ -21,6 +22,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use self::compare::{Action, Differences, pass};
+use self::ends::Ends;
 use self::follow::Follower;
 use self::resume::Resume;
 use self::stop::{Stop, Throttle};
@@ -34,9 +36,6 @@ use crate::terminal::{Failure, note, say};
 
 /// Pause between two passes.
 const PASS_EVERY: Duration = Duration::from_secs(1);
-
-/// Tolerance for expiries if a server gives remaining times, in milliseconds.
-const TOLERANCE_MS: u64 = 1000;
 
 /// The way to read a running server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -79,31 +78,6 @@ pub(super) struct Live {
     keys_per_second: Option<u64>,
     #[command(flatten)]
     login: FromLogin,
-}
-
-/// Both servers.
-struct Ends {
-    source: Keys,
-    target: Keys,
-    sink: RemoteSink,
-    left_out: LeftOut,
-    /// True if all keys of the target come from the source, or extra ones are to be deleted.
-    is_owned: bool,
-    throttle: Throttle,
-    shown: Shown,
-    stop: Stop,
-}
-
-impl Ends {
-    /// Returns the largest difference of two expiries that count as the same, in milliseconds.
-    fn tolerance_ms(&self) -> u64 {
-        let is_exact = self.source.has_expiry_times() && self.target.has_expiry_times();
-        if is_exact { 0 } else { TOLERANCE_MS }
-    }
-}
-
-fn no_offset() -> Failure {
-    Failure::Failed("the source does not tell its replication offset (INFO replication)".to_owned())
 }
 
 /// Copies from one server to the other.
