@@ -69,9 +69,10 @@ impl Node {
             floor: status.floor,
             matched: status.matched,
         };
-        match self.is_placed(number) {
+        let is_member = !info.voters.is_empty() || report.voters.contains(&self.identity.node);
+        match self.is_placed(number) && (is_member || report.voters.is_empty()) {
             true => info,
-            // The replica is empty, or has not heard that it left the group.
+            // The replica is empty, gets its first copy, or has not heard that it left the group.
             false => GroupInfo {
                 term: report.term,
                 voters: report.voters,

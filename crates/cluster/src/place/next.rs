@@ -17,6 +17,9 @@ pub(crate) enum Decision {
     Balanced,
 }
 
+/// Returns the nodes of a group after a change that a rule asks for; `None` if it asks for none.
+type Rule = fn(&Fleet, u8, &Shard) -> Option<BTreeSet<u64>>;
+
 impl Fleet {
     /// Returns the next decision, or `None` if there is none now. The rules, by rank:
     ///
@@ -40,8 +43,7 @@ impl Fleet {
                 return Some(place(group, nodes));
             }
         }
-        let rules: [fn(&Fleet, u8, &Shard) -> Option<BTreeSet<u64>>; 3] =
-            [Fleet::with_one_more, Fleet::drained, Fleet::with_one_less];
+        let rules: [Rule; 3] = [Fleet::with_one_more, Fleet::drained, Fleet::with_one_less];
         for rule in rules {
             let at_rest = self.shards.iter().filter(|(_, shard)| self.is_at_rest(shard));
             let mut changes = at_rest
