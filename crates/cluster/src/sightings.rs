@@ -95,7 +95,8 @@ impl Sighting {
             return if planted(Bug::OldStartsAdmitted) { Ok(()) } else { Err(why) };
         };
         let continued = said.history.get(since).filter(|_| self.instance != 0);
-        if continued.is_some_and(|start| start.instance != self.instance) && !planted(Bug::OtherStartAdmitted) {
+        if continued.is_some_and(|start| start.instance != self.instance) && !planted(Bug::OtherStartAdmitted)
+        {
             return Err(format!("was seen in another process after start {}", self.starts));
         }
         // Of the starts after the one that was seen, the first that is known found the fewest records.
@@ -142,7 +143,8 @@ impl Sightings {
     /// of an earlier process may come after the first one of its successor, and is not noted.
     pub fn note_refused(&mut self, said: &NodeIdentity) {
         let Some(Start { instance, .. }) = said.history.get(0) else { return };
-        let of_successor = self.nodes.get(&said.node).map_or(StartHistory::default(), |(_, history)| *history);
+        let of_successor =
+            self.nodes.get(&said.node).map_or(StartHistory::default(), |(_, history)| *history);
         if of_successor.0.iter().any(|start| start.instance == instance) {
             return;
         }
@@ -240,7 +242,8 @@ mod tests {
             // The log grows past the position that was seen.
             history.push((100 + start, 40 + 10 * start));
             let why = sightings.check(&identity(&history)).expect_err("it is refused");
-            let is_named = why.contains("another process") || why.contains("continues a start that was refused");
+            let is_named =
+                why.contains("another process") || why.contains("continues a start that was refused");
             assert!(is_named && why.contains("rolled back") && why.contains("remove the node"), "{why}");
             sightings.note_refused(&identity(&history));
         }

@@ -47,9 +47,8 @@ impl Group {
 
     async fn take_part(self: &Arc<Group>, part: Part) -> Result<(), String> {
         let mut incoming = self.incoming.lock().await;
-        let known = incoming
-            .as_mut()
-            .filter(|known| (known.transfer, &known.proof) == (part.transfer, &part.proof));
+        let known =
+            incoming.as_mut().filter(|known| (known.transfer, &known.proof) == (part.transfer, &part.proof));
         match known {
             Some(known) if known.next.is_none_or(|next| part.part < next) => return Ok(()),
             Some(known) if known.next == Some(part.part) => (),
@@ -58,8 +57,7 @@ impl Group {
                 self.check_order((part.transfer, &part.proof), current)?;
                 self.begin_install(&part.proof).await?;
                 let (transfer, proof, last_part) = (part.transfer, part.proof.clone(), self.now());
-                *incoming =
-                    Some(Incoming { transfer, proof, next: Some(0), is_installed: false, last_part });
+                *incoming = Some(Incoming { transfer, proof, next: Some(0), is_installed: false, last_part });
             }
             _ => return Err(format!("part {} of a snapshot does not follow those that arrived", part.part)),
         }

@@ -68,7 +68,8 @@ async fn with_log(mut table: MetaTable, log: &GroupLog) -> Result<MetaTable, Nod
     let failed = |why: String| NodeError::Group { group: META_GROUP, why };
     let entries = GroupStore::new(log.clone(), META_GROUP).changes().await;
     for entry in entries.map_err(|error| failed(error.to_string()))? {
-        let steps = decode_entry(&entry).ok_or_else(|| failed("an entry of its log is damaged".to_owned()))?;
+        let steps =
+            decode_entry(&entry).ok_or_else(|| failed("an entry of its log is damaged".to_owned()))?;
         for step in steps {
             match step {
                 Step::Changes(changes) => changes.iter().for_each(|change| table.apply(change)),

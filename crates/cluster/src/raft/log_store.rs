@@ -14,8 +14,8 @@ use openraft::type_config::TypeConfigExt;
 use openraft::{EntryPayload, Membership, OptionalSend, RaftLogReader};
 
 use super::codec::{
-    Base, damaged, decode_base, decode_entry, decode_log_id, decode_proof, decode_vote, encode_base, encode_entry,
-    encode_log_id, encode_vote,
+    Base, damaged, decode_base, decode_entry, decode_log_id, decode_proof, decode_vote, encode_base,
+    encode_entry, encode_log_id, encode_vote,
 };
 use super::network::RaftRequest;
 use super::types::{Change, Entry, LogId, StoredMembership, TypeConfig, Vote};
@@ -99,7 +99,7 @@ impl GroupStore {
 
     /// Returns true if the replica has the entry up to which a snapshot goes: in its log, or in its keyspace.
     ///
-    /// The entry is committed, so whoever has it has all before it. A replica without it may be voided: some majority has the entry
+    /// The entry is committed, so a replica that has it has all before it. A replica without it may be voided: some majority has the entry
     /// without this replica, and so it has every committed entry that this one acknowledged. With it, the replica may be the one
     /// that makes a later entry's majority, whatever it knows to be committed.
     pub(crate) async fn holds(&self, proof: &[u8]) -> io::Result<bool> {

@@ -54,7 +54,14 @@ fn refuse<T>(reason: Reason, text: String) -> Result<T, Refusal> {
 
 impl Members {
     pub(super) fn new(me: NodeIdentity, instance: u64) -> Members {
-        Members { me, instance, nodes: BTreeMap::new(), sightings: Sightings::default(), live: Vec::new(), next: 0 }
+        Members {
+            me,
+            instance,
+            nodes: BTreeMap::new(),
+            sightings: Sightings::default(),
+            live: Vec::new(),
+            next: 0,
+        }
     }
 
     /// Accepts an authenticated peer, or returns why not. Its connections that this one replaces are closed.

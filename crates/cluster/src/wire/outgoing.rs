@@ -178,7 +178,8 @@ async fn receive(
         match head.kind {
             Kind::Ping => {}
             Kind::Response => {
-                let position = payload.try_get_u64_le().map_err(|_| invalid("an answer without a position"))?;
+                let position =
+                    payload.try_get_u64_le().map_err(|_| invalid("an answer without a position"))?;
                 // Before the answer has an effect.
                 node.into_iter().for_each(|node| shared.note_position(node, position));
                 link.complete(head.id, answer(payload));

@@ -31,7 +31,11 @@ pub(crate) const PANICS: u8 = 13;
 
 impl Handler {
     pub(crate) fn new() -> Arc<Handler> {
-        Arc::new(Handler { gate: Semaphore::new(0), handled: AtomicU64::new(0), position: AtomicU64::new(60) })
+        Arc::new(Handler {
+            gate: Semaphore::new(0),
+            handled: AtomicU64::new(0),
+            position: AtomicU64::new(60),
+        })
     }
 }
 
