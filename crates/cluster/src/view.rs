@@ -24,6 +24,10 @@ pub struct NodeInfo {
     pub zone: String,
     /// True if it answered within the last seconds. Always true for the node itself.
     pub is_reachable: bool,
+    /// Groups whose replica on the node has stopped after an error, as the node said within the last seconds.
+    pub stopped: Vec<u8>,
+    /// Groups whose keys the node receives, as it said within the last seconds.
+    pub installing: Vec<u8>,
 }
 
 /// A group, as this node knows it.
@@ -35,6 +39,8 @@ pub struct GroupInfo {
     pub slots: Range<u16>,
     /// Node that leads it, if one is known.
     pub leader: Option<u64>,
+    /// True if the leader said within the last seconds that a majority answers it.
+    pub is_served: bool,
     /// Term of the last election that this node knows of.
     pub term: u64,
     /// Nodes that vote.
@@ -129,6 +135,12 @@ pub trait ClusterView: Send + Sync {
     /// # Errors
     /// A text that says why it could not.
     fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>>;
+
+    /// Checks that each group has a leader which a majority answers, and that no replica of this node has stopped.
+    ///
+    /// # Errors
+    /// A text that names the groups, and the remedy.
+    fn check_served(&self) -> Result<(), String>;
 
     /// Returns figures of this node for metrics.
     fn metrics(&self) -> Vec<Metric>;

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::identity::Identity;
 use super::noting::Noted;
 use super::settings::NodeSettings;
+use super::states::PeerStates;
 use crate::group::{Group, GroupError, NotReady};
 use crate::meta::table::MetaTable;
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse, Peers};
@@ -45,6 +46,7 @@ pub struct Node {
     pub(super) is_announcing: AtomicBool,
     /// Sightings of other nodes that are noted in the log.
     pub(super) noted: Mutex<Noted>,
+    pub(super) peer_states: PeerStates,
     pub(super) has_stopped: AtomicBool,
     pub(super) lease_hits: AtomicU64,
     pub(super) lease_misses: AtomicU64,

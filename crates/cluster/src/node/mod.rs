@@ -22,6 +22,7 @@ mod reconcile;
 mod recover;
 mod replicator;
 mod settings;
+mod states;
 mod topology;
 mod viewing;
 

@@ -13,11 +13,12 @@ use super::core::{Node, PATIENCE};
 use super::error::NodeError;
 use super::identity::{Identity, Phase, count_start, sightings};
 use super::joining::{check_cluster, identify, join};
+use super::noting::Noted;
 use super::reconcile;
 use super::recover::recover;
 use super::replicator::Joint;
-use super::noting::Noted;
 use super::settings::{Begin, NodeSettings};
+use super::states::PeerStates;
 use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
 use crate::meta::table::MetaTable;
 use crate::peers::{NodeIdentity, PeerRecord, Peers};
@@ -183,6 +184,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         is_announced: AtomicBool::new(false),
         is_announcing: AtomicBool::new(false),
         noted: Mutex::new(noted),
+        peer_states: PeerStates::default(),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),
         lease_misses: AtomicU64::new(0),

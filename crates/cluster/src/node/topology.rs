@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::core::Node;
 use crate::group::Group;
+use crate::peers::ReplicaState;
 use crate::view::{GroupInfo, NodeInfo, Topology};
 
 impl Node {
@@ -17,6 +18,8 @@ impl Node {
             grpc: record.grpc,
             zone: record.zone,
             is_reachable: self.is_up(id),
+            stopped: self.groups_in(id, ReplicaState::Stopped),
+            installing: self.groups_in(id, ReplicaState::Installs),
         };
         let mut known = self.all_known();
         known.insert(me, self.record());
@@ -40,6 +43,7 @@ impl Node {
             number,
             slots: self.groups.slots(number),
             leader: self.leader(number),
+            is_served: self.is_served(number),
             term: status.term,
             voters: status.voters,
             learners: status.learners,

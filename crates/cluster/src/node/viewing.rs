@@ -70,6 +70,10 @@ impl ClusterView for Node {
         async move { this.remove_node(node).await }.boxed()
     }
 
+    fn check_served(&self) -> Result<(), String> {
+        Node::check_served(self)
+    }
+
     fn metrics(&self) -> Vec<Metric> {
         metrics(self)
     }

@@ -1,10 +1,12 @@
 //! Requests and answers as bytes of a frame. See the documentation of [`wire`](super).
 
+use std::collections::BTreeMap;
+
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::changes::{changes_bytes, get_changes, put_changes};
 use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
-use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
+use crate::peers::{PeerRecord, PeerRequest, PeerResponse, ReplicaState};
 use crate::raft::messages;
 
 const RAFT: u8 = 1;
@@ -12,12 +14,14 @@ const SNAPSHOT_PART: u8 = 2;
 const JOIN: u8 = 3;
 const TRANSFER: u8 = 4;
 const REMOVE: u8 = 5;
+const STATES: u8 = 6;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
 const JOINED: u8 = 3;
 const ASK: u8 = 4;
 const REFUSED: u8 = 5;
+const STATES_ARE: u8 = 6;
 
 /// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
 const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
@@ -50,6 +54,7 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
             to.put_u8(REMOVE);
             to.put_u64_le(*node);
         }
+        PeerRequest::States => to.put_u8(STATES),
     }
 }
 
@@ -73,6 +78,7 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
             PeerRequest::Transfer { group: from.try_get_u8().ok()?, node: from.try_get_u64_le().ok()? }
         }
         REMOVE => PeerRequest::Remove { node: from.try_get_u64_le().ok()? },
+        STATES => PeerRequest::States,
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -97,6 +103,10 @@ pub(super) fn put_response(to: &mut Vec<u8>, response: &PeerResponse) {
             to.put_u8(ASK);
             put_text(to, address);
         }
+        PeerResponse::States(states) => {
+            to.put_slice(&[STATES_ARE, states.len() as u8]);
+            states.iter().for_each(|(group, state)| to.put_slice(&[*group, *state as u8]));
+        }
         PeerResponse::Refused(why) => {
             to.put_u8(REFUSED);
             put_text(to, why);
@@ -120,9 +130,24 @@ pub(super) fn decode_response(mut from: Bytes) -> Option<PeerResponse> {
         }
         ASK => PeerResponse::Ask(get_text(&mut from)?),
         REFUSED => PeerResponse::Refused(get_text(&mut from)?),
+        STATES_ARE => PeerResponse::States(get_states(&mut from)?),
         _ => return None,
     };
     from.is_empty().then_some(response)
+}
+
+/// Takes states of replicas, in the order of their groups.
+fn get_states(from: &mut Bytes) -> Option<BTreeMap<u8, ReplicaState>> {
+    let count = from.try_get_u8().ok()?;
+    let mut states = BTreeMap::new();
+    for _ in 0..count {
+        let group = from.try_get_u8().ok()?;
+        if states.last_key_value().is_some_and(|(last, _)| *last >= group) {
+            return None;
+        }
+        states.insert(group, ReplicaState::of(from.try_get_u8().ok()?)?);
+    }
+    Some(states)
 }
 
 fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
@@ -196,7 +221,13 @@ mod tests {
             1 => records().prop_map(PeerRequest::Join),
             1 => any::<(u8, u64)>().prop_map(|(group, node)| PeerRequest::Transfer { group, node }),
             1 => any::<u64>().prop_map(|node| PeerRequest::Remove { node }),
+            1 => Just(PeerRequest::States),
         ]
+    }
+
+    fn states() -> impl Strategy<Value = BTreeMap<u8, ReplicaState>> {
+        let state = (1..=4_u8).prop_map(|number| ReplicaState::of(number).expect("a state"));
+        proptest::collection::btree_map(any::<u8>(), state, 0..17)
     }
 
     fn responses() -> impl Strategy<Value = PeerResponse> {
@@ -206,6 +237,7 @@ mod tests {
             4 => raft::responses().prop_map(PeerResponse::Raft),
             1 => Just(PeerResponse::Done),
             1 => joined,
+            1 => states().prop_map(PeerResponse::States),
             1 => texts().prop_map(PeerResponse::Ask),
             1 => texts().prop_map(PeerResponse::Refused),
         ]

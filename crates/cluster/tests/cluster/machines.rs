@@ -47,6 +47,8 @@ pub(crate) struct Machines {
     pub(crate) nodes: Nodes,
     machines: BTreeMap<u64, Machine>,
     replicas: u8,
+    /// Segments of the log of machines that are added.
+    log_segments: u32,
 }
 
 /// Returns how a machine joins the cluster of others.
@@ -58,14 +60,21 @@ impl Machines {
     pub(crate) fn new(seed: u64) -> Machines {
         let world = SimRuntime::new(seed);
         let net = Network::new(&world);
-        Machines { net, nodes: Nodes::default(), machines: BTreeMap::new(), world, replicas: 3 }
+        Machines {
+            net,
+            nodes: Nodes::default(),
+            machines: BTreeMap::new(),
+            world,
+            replicas: 3,
+            log_segments: LOG_SEGMENTS,
+        }
     }
 
     /// Adds a machine with empty devices, and returns its number.
     pub(crate) fn add(&mut self, tiers: Tiers, begin: Begin) -> u64 {
         let node = self.world.add_node();
         let number = self.machines.len() as u64 + 1;
-        let devices = Devices::new(&self.world, tiers, LOG_SEGMENTS);
+        let devices = Devices::new(&self.world, tiers, self.log_segments);
         self.machines.insert(number, Machine { node, devices, begin });
         number
     }
@@ -160,7 +169,12 @@ impl Machines {
     /// Returns machines with empty devices, of which the first founds a cluster of this many data groups, and the others
     /// join it.
     pub(crate) fn of(seed: u64, groups: u8, count: u64, tiers: Tiers) -> Machines {
-        let mut machines = Machines::new(seed);
+        Machines::with_log(seed, groups, count, tiers, LOG_SEGMENTS)
+    }
+
+    /// As [`of`](Self::of), with logs of this many segments.
+    pub(crate) fn with_log(seed: u64, groups: u8, count: u64, tiers: Tiers, segments: u32) -> Machines {
+        let mut machines = Machines { log_segments: segments, ..Machines::new(seed) };
         for number in 1..=count {
             machines.add(tiers, if number == 1 { Begin::Found { groups } } else { join(&[1]) });
         }
@@ -274,6 +288,12 @@ impl Machines {
             .iter()
             .map(|seen| seen.groups.iter().map(|group| (group.last_index, group.applied)).collect())
             .collect()
+    }
+
+    /// Returns the sum of a figure of a machine over its groups and other nodes.
+    pub(crate) fn figure(&self, machine: u64, name: &str) -> f64 {
+        let metrics = self.running(machine).node.metrics();
+        metrics.iter().filter(|metric| metric.name == name).map(|metric| metric.value).sum()
     }
 
     /// Ends the world.

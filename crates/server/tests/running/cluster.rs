@@ -38,6 +38,8 @@ pub(crate) struct State {
     pub(crate) without_leader: Vec<u8>,
     /// Groups that this node receives, so that it knows nothing of them.
     pub(crate) installing: Vec<u8>,
+    /// Reason why groups are not served, or replicas have stopped.
+    pub(crate) unserved: Option<String>,
     /// Transfers and removals that were asked for.
     pub(crate) asked: Vec<String>,
     watches: Vec<Arc<dyn LeaderWatch>>,
@@ -76,6 +78,7 @@ impl Directed {
             number,
             slots,
             leader: is_led.then_some(if is_here { ME } else { OTHER }),
+            is_served: is_led,
             term: u64::from(number),
             voters: if is_installing { Vec::new() } else { vec![ME, OTHER] },
             learners: vec![0xc3],
@@ -101,6 +104,8 @@ impl ClusterView for Directed {
             grpc: grpc.map(str::to_owned),
             zone: String::new(),
             is_reachable: id != 0xc3 && (id == ME || !is_alone),
+            stopped: Vec::new(),
+            installing: Vec::new(),
         };
         let nodes = vec![
             node(ME, "10.0.0.1:7001", "10.0.0.1:8001", None),
@@ -163,6 +168,10 @@ impl ClusterView for Directed {
     fn remove(&self, node: u64) -> BoxFuture<'static, Result<(), String>> {
         self.state().asked.push(format!("remove {node:x}"));
         ready(Ok(())).boxed()
+    }
+
+    fn check_served(&self) -> Result<(), String> {
+        self.state().unserved.clone().map_or(Ok(()), Err)
     }
 
     fn metrics(&self) -> Vec<Metric> {

@@ -66,7 +66,11 @@ impl<'s> Check<'s> {
             answered: batch.answered,
             slot: slots::key_of(verb, batch.command(batch.next), session).map(slot_of),
             writes: pause::writes(verb, session),
-            of_all: if answers_about_all(verb, session) { cluster.led().collect() } else { GroupSet::default() },
+            of_all: if answers_about_all(verb, session) {
+                cluster.led().collect()
+            } else {
+                GroupSet::default()
+            },
             mark: replies.mark(),
             leader_changes: cluster.all_leader_changes(),
         }

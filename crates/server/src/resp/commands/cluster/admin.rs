@@ -81,8 +81,11 @@ fn status(topology: &Topology, metrics: &[Metric]) -> Value {
 }
 
 fn node(node: &NodeInfo) -> Value {
-    let NodeInfo { id: number, resp, peers, grpc, zone, is_reachable } = node;
-    json!({ "id": id(*number), "resp": resp, "peers": peers, "grpc": grpc, "zone": zone, "reachable": is_reachable })
+    let NodeInfo { id: number, resp, peers, grpc, zone, is_reachable, stopped, installing } = node;
+    json!({
+        "id": id(*number), "resp": resp, "peers": peers, "grpc": grpc, "zone": zone, "reachable": is_reachable,
+        "stopped": stopped, "installing": installing,
+    })
 }
 
 fn group(group: &GroupInfo) -> Value {
@@ -93,6 +96,7 @@ fn group(group: &GroupInfo) -> Value {
         "group": group.number,
         "slots": slots,
         "leader": group.leader.map(id),
+        "served": group.is_served,
         "term": group.term,
         "voters": ids(&group.voters),
         "learners": ids(&group.learners),

@@ -103,6 +103,8 @@ mod tests {
             grpc: None,
             zone: String::new(),
             is_reachable: true,
+            stopped: Vec::new(),
+            installing: Vec::new(),
         };
         let nodes = vec![node(0xab, "1.1.1.1:1"), node(0xcd, "1.1.1.2:1")];
         let topology = Topology { epoch: 1, me: 0xab, nodes, groups: Vec::new() };
