@@ -1,5 +1,7 @@
 //! Requests between nodes, and the way on which they travel.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use esker_engine::StoredChange;
 use futures_util::future::BoxFuture;
@@ -38,6 +40,28 @@ pub struct NodeIdentity {
     pub starts: u64,
     /// Its last starts, as durable as their number.
     pub history: StartHistory,
+}
+
+/// The state of a replica, for other nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReplicaState {
+    /// It leads its group, and a majority answers it.
+    Leads = 1,
+    /// It follows, or finds no leader or no majority.
+    Follows = 2,
+    /// It receives the keys of its group.
+    Installs = 3,
+    /// It has stopped after an error.
+    Stopped = 4,
+}
+
+impl ReplicaState {
+    /// Returns the state with a number.
+    pub(crate) fn of(number: u8) -> Option<ReplicaState> {
+        use ReplicaState::{Follows, Installs, Leads, Stopped};
+        [Leads, Follows, Installs, Stopped].into_iter().find(|state| *state as u8 == number)
+    }
 }
 
 /// A request of one node to another.
@@ -91,6 +115,8 @@ pub enum PeerRequest {
     },
     /// Messages for the subscribers of the node, in order: channels with texts.
     Publish(Vec<(Bytes, Bytes)>),
+    /// Asks for the states of the node's replicas.
+    States,
 }
 
 /// The answer to a [`PeerRequest`].
@@ -118,6 +144,8 @@ pub enum PeerResponse {
         /// The id of the entry with this membership, as bytes of the log.
         id: Bytes,
     },
+    /// The states of the replicas, by number of their group.
+    States(BTreeMap<u8, ReplicaState>),
     /// Another node can do it: its address for other nodes.
     Ask(String),
     /// It was not done.

@@ -34,6 +34,10 @@ pub struct NodeInfo {
     pub live_bytes: u64,
     /// See [`live_bytes`](Self::live_bytes).
     pub limit_bytes: u64,
+    /// Groups whose replica on the node has stopped after an error, as the node said within the last seconds.
+    pub stopped: Vec<u8>,
+    /// Groups whose keys the node receives, as it said within the last seconds.
+    pub installing: Vec<u8>,
 }
 
 /// A group, as this node knows it.
@@ -45,6 +49,8 @@ pub struct GroupInfo {
     pub slots: Range<u16>,
     /// Node that leads it, if one is known.
     pub leader: Option<u64>,
+    /// True if the leader said within the last seconds that a majority answers it.
+    pub is_served: bool,
     /// Term of the last election that this node knows of.
     pub term: u64,
     /// Nodes that should vote.
@@ -185,6 +191,12 @@ pub trait ClusterView: Send + Sync {
 
     /// Registers the receiver of messages of other nodes, for the life of the node.
     fn watch_messages(&self, watch: Arc<dyn MessageWatch>);
+
+    /// Checks that each group has a leader which a majority answers, and that no replica of this node has stopped.
+    ///
+    /// # Errors
+    /// A text that names the groups, and the remedy.
+    fn check_served(&self) -> Result<(), String>;
 
     /// Returns figures of this node for metrics.
     fn metrics(&self) -> Vec<Metric>;

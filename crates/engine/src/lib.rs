@@ -65,7 +65,7 @@ pub use store::segments::{Segment, SegmentState};
 pub use store::stats::{Stats, TierStats};
 pub use write::apply::Applier;
 pub use write::batch::Batch;
-pub use write::group_log::{GroupLog, Written as LogWritten};
+pub use write::group_log::{Announced, GroupLog, Written as LogWritten};
 pub use write::options::{Condition, WriteOptions};
 pub use write::room::RefusedWrite;
 

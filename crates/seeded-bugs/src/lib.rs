@@ -553,6 +553,10 @@ bugs! {
     FullInstallWaits,
     /// A snapshot whose installation ends after the stop of its replica starts a member.
     MemberStartedAfterStop,
+    /// Entries of all groups are appended at once, though the log has no room for all of them.
+    EntriesNotAnnounced,
+    /// A leader without a majority counts as the leader of its group in metrics and in its status.
+    LostMajorityLeads,
     /// A write of a replicated store waits without a limit for keys of a write that is in doubt.
     DoubtWaitsForever,
     /// A second process of a node with a copy of its disk is accepted.

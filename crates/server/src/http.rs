@@ -1,7 +1,8 @@
 //! HTTP for monitoring: `/metrics`, `/status.json`, the page at `/`, `/healthz`, `/readyz` and `/readyz/write`.
 //!
 //! `/healthz` reports that the process is up; `/readyz` reports whether reads are served, and `/readyz/write` whether writes are
-//! too: a full store must stay available to readers. Each gives the reason if not. None of them requires a login. The other paths
+//! too: a full store must stay available to readers. In a cluster both also need every group to be served, and no replica here to
+//! have stopped. Each gives the reason if not. None of them requires a login. The other paths
 //! require one if RESP does: by HTTP basic authentication, or by a certificate that names a user. While the store is opened no
 //! client can log in, and the page and its document show only the progress, as `/readyz` does.
 //!
@@ -135,14 +136,14 @@ async fn answer(request: &Request<Incoming>, address: &Address, is_known: bool, 
     }
     match request.uri().path() {
         "/healthz" => plain(StatusCode::OK, "ok\n"),
-        "/readyz" => match (service.check_reads(), service.check_writes()) {
+        "/readyz" => match (service.check_ready(), service.check_writes()) {
             (Err(reason), _) => not_ready(&reason),
             (Ok(()), Err(reason)) => {
                 plain(StatusCode::OK, format!("ready for reads, not for writes: {reason}\n"))
             }
             (Ok(()), Ok(())) => plain(StatusCode::OK, "ready\n"),
         },
-        "/readyz/write" => match service.check_writes() {
+        "/readyz/write" => match service.check_ready_for_writes() {
             Ok(()) => plain(StatusCode::OK, "ready\n"),
             Err(reason) => not_ready(&reason),
         },

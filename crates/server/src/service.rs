@@ -362,6 +362,18 @@ impl Service {
         }
     }
 
+    /// Fails with the reason if reads are not served, or some keys of the cluster are not.
+    pub(crate) fn check_ready(&self) -> Result<(), String> {
+        self.check_reads()?;
+        self.cluster.as_ref().map_or(Ok(()), |cluster| cluster.view.check_served())
+    }
+
+    /// Fails with the reason if writes are not accepted, or some keys of the cluster are not served.
+    pub(crate) fn check_ready_for_writes(&self) -> Result<(), String> {
+        self.check_ready()?;
+        self.check_writes()
+    }
+
     /// Fails with the reason if writes are not accepted.
     pub(crate) fn check_writes(&self) -> Result<(), String> {
         self.check_reads()?;

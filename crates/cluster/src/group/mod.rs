@@ -76,6 +76,8 @@ pub struct Group {
     confirming: Mutex<Confirming>,
     /// Snapshots being sent, with the index from which on their receivers need the log.
     sending: Mutex<BTreeMap<u64, u64>>,
+    /// Bytes of the log of all groups that entries can take.
+    log_bytes: u64,
     /// Number of transfers begun here.
     transfers: AtomicU64,
     /// Time before which no snapshot is accepted, because the store had no room.
@@ -113,6 +115,7 @@ impl Group {
             incoming: tokio::sync::Mutex::default(),
             confirming: Mutex::default(),
             sending: Mutex::default(),
+            log_bytes: parts.log.usage().1,
             transfers: AtomicU64::new(1),
             install_not_before: Mutex::default(),
             watches: Mutex::default(),
@@ -329,6 +332,12 @@ impl Group {
             let brief = self.running().map(|instance| instance.brief());
             brief.is_ok_and(|brief| brief.is_ready && brief.is_alone)
         })
+    }
+
+    /// Returns true if this node serves the group, and a majority has answered it within the last seconds. A leader that is cut off
+    /// stays ready, because it cannot know whether another one leads.
+    pub fn is_followed(&self) -> bool {
+        self.serving.is_followed(self.now())
     }
 
     /// Returns the state at this moment.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use esker_engine::Announced;
 use futures_util::future::BoxFuture;
 
 use super::entry::{Step, encode_entry};
@@ -38,13 +39,16 @@ impl Group {
     pub(super) async fn send_proposals(self: Arc<Group>) {
         let settings = &self.parts.settings;
         while !self.queue.is_stopped() {
-            while !self.lacks_room()
-                && let Some(batch) =
-                    self.queue.take(settings.entry_bytes, settings.entries_in_flight, self.now())
-            {
-                self.send(batch).await;
-            }
-            if self.lacks_room() {
+            let entry_bytes = settings.entry_bytes.min(self.entry_bytes_max());
+            let lacks_room = loop {
+                let Some(announced) = self.announce(1, self.queue.next_bytes(entry_bytes)) else {
+                    break self.queue.has_waiting(settings.entries_in_flight);
+                };
+                let batch = self.queue.take(entry_bytes, settings.entries_in_flight, self.now());
+                let Some(batch) = batch else { break false };
+                self.send(batch, announced).await;
+            };
+            if lacks_room {
                 self.upkeep.notify_one();
                 self.parts.runtime.sleep(PAUSE).await;
                 continue;
@@ -53,7 +57,8 @@ impl Group {
         }
     }
 
-    async fn send(&self, batch: Batch) {
+    /// Sends an entry, for which there is room in the log until it ends.
+    async fn send(&self, batch: Batch, announced: Announced) {
         let Batch { number, term, steps, oldest } = batch;
         let Ok(instance) = self.running() else {
             let leader = self.serving.leader();
@@ -71,6 +76,7 @@ impl Group {
         let (queue, counters, runtime) =
             (self.queue.clone(), self.counters.clone(), self.parts.runtime.clone());
         let on_end = move |end: WriteEnd| {
+            drop(announced);
             let answered = queue.end(number, &end);
             let counter = match &end {
                 WriteEnd::Applied(_) => &counters.proposals,

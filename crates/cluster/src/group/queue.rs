@@ -111,6 +111,18 @@ impl Queue {
         Some(Batch { number, term, steps, oldest })
     }
 
+    /// Returns the maximum bytes of the next entry.
+    pub(super) fn next_bytes(&self, entry_bytes: usize) -> usize {
+        let state = self.state.lock();
+        state.waiting.front().map_or(0, |first| first.bytes.max(entry_bytes.min(state.bytes)))
+    }
+
+    /// Returns true if a proposal waits that could be sent now, as far as the queue knows.
+    pub(super) fn has_waiting(&self, in_flight: usize) -> bool {
+        let state = self.state.lock();
+        !state.is_paused && state.on_their_way.len() < in_flight && !state.waiting.is_empty()
+    }
+
     /// Ends an entry: reservations end, then its writers are answered. Returns their number.
     pub(super) fn end(&self, number: u64, end: &WriteEnd) -> u64 {
         let Some(ended) = self.state.lock().on_their_way.remove(&number) else { return 0 };

@@ -70,11 +70,18 @@ impl Group {
             self.check_heard_of_exclusion(&request)?;
             self.check_may_vote(&mut request)?;
         }
-        if request.carries_entries() && self.lacks_room() {
-            self.upkeep.notify_one();
-            return Err("the log of the node is nearly full".into());
-        }
-        instance.handle(request).await
+        let cut = request.shorten(self.entry_bytes_max());
+        let _room = match request.entries() {
+            (0, _) => None,
+            (entries, bytes) => match self.announce(entries, bytes) {
+                None => {
+                    self.upkeep.notify_one();
+                    return Err("the log of the node is nearly full".into());
+                }
+                announced => announced,
+            },
+        };
+        Ok(instance.handle(request).await?.of_part(cut))
     }
 
     /// Refuses to vote while a promise to a leader may bind that this node gave before its start.

@@ -10,6 +10,8 @@ use crate::raft::member::{Brief, Role};
 
 /// The part of the followers' lease that the leader uses: clocks may differ in speed, and followers begin later.
 const USED: (u32, u32) = (4, 5);
+/// Leases after the end of the last one for which a leader counts as followed by a majority.
+const FOLLOWED: u32 = 2;
 /// No term, and no node.
 const NONE: u64 = u64::MAX;
 
@@ -91,6 +93,13 @@ impl Serving {
             return Some(true);
         }
         if self.is_alone.load(Ordering::Acquire) { None } else { Some(false) }
+    }
+
+    /// Returns true if the replica is ready, and a majority has answered within the last elections.
+    pub(super) fn is_followed(&self, now: Duration) -> bool {
+        let last = self.lease_end.load(Ordering::Acquire) + (self.lease * FOLLOWED).as_nanos() as u64;
+        let is_heard = self.is_alone.load(Ordering::Acquire) || (now.as_nanos() as u64) < last;
+        self.ready_term().is_ok() && (is_heard || planted(Bug::LostMajorityLeads))
     }
 
     /// Ends the lease for the rest of a term.

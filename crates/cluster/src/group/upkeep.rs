@@ -4,6 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_engine::Announced;
+use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::select;
 
 use super::state::Kept;
@@ -13,9 +15,15 @@ use super::{Group, Instance, Slot};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
-/// there although followers lag, above the third they take no entries. Above eight the log may have no room for them: what
-/// is between is for entries on their way, up to 4 MiB a group.
+/// there although followers lag, above the third they take no entries. What is between the third and `FULL_WITH_ENTRIES` is for
+/// entries on their way, of all groups together: above that the log may have no room for them, and an append that finds none
+/// stops its replica.
 const FULL: [u64; 3] = [3, 4, 5];
+const FULL_WITH_ENTRIES: u64 = 8;
+/// Maximum share of one entry, and of one request with entries, in the log's bytes, as a divisor.
+const ENTRY_SHARE: u64 = 16;
+/// Bytes of an entry in the log beside its content: the heads of the record and of the entry, and the padding.
+const ENTRY_BYTES: u64 = 256;
 /// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
 const SHARE: u64 = 32;
 
@@ -47,9 +55,19 @@ impl Group {
         used > of / 16 * FULL[level]
     }
 
-    /// Returns true if the log should take no entries until it is purged.
-    pub(super) fn lacks_room(&self) -> bool {
-        self.is_above(2)
+    /// Returns the maximum bytes of an entry, and of the entries in a request: less than the settings say if the log is short.
+    pub(super) fn entry_bytes_max(&self) -> usize {
+        (self.log_bytes / ENTRY_SHARE) as usize
+    }
+
+    /// Announces entries to the log, so that those of all groups on their way find room. `None` if they have to wait.
+    pub(super) fn announce(&self, entries: usize, bytes: usize) -> Option<Announced> {
+        let part = self.log_bytes / 16;
+        let limit_bytes = match planted(Bug::EntriesNotAnnounced) {
+            false => part * FULL_WITH_ENTRIES,
+            true => u64::MAX,
+        };
+        self.parts.log.announce(bytes as u64 + entries as u64 * ENTRY_BYTES, part * FULL[2], limit_bytes)
     }
 
     async fn keep_log(&self, instance: &Instance) -> std::io::Result<()> {

@@ -134,11 +134,19 @@ impl MetaTable {
         Ok(table)
     }
 
-    /// Applies a change of an entry. Values are never compressed here, because they are short.
+    /// Applies a change of an entry. Of a record that is compressed, only the number of the node is known.
     pub fn apply(&mut self, change: &StoredChange) {
         self.remove(&change.key);
-        if let Some(value) = &change.value {
-            self.add(&change.key, &value.bytes);
+        let node = change.key.strip_prefix(b"node/").and_then(number);
+        match (&change.value, node) {
+            (Some(value), Some(node)) if value.compressed.is_some() => {
+                let text = String::new;
+                let record =
+                    PeerRecord { node, store: 0, peers: text(), resp: text(), grpc: None, zone: text() };
+                self.nodes.insert(node, record);
+            }
+            (Some(value), _) => self.add(&change.key, &value.bytes),
+            (None, _) => (),
         }
     }
 
@@ -181,7 +189,36 @@ fn number(digits: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use esker_engine::{Codec, Compressed, StoredValue};
+
     use super::*;
+
+    #[test]
+    fn change_of_an_entry_adds_and_removes_nodes() {
+        let node = |node: u64| PeerRecord {
+            node,
+            store: 4,
+            peers: "p:1".into(),
+            resp: String::new(),
+            grpc: None,
+            zone: String::new(),
+        };
+        let mut table = MetaTable::default();
+        let mut apply = |key: Vec<u8>, value: Option<(Vec<u8>, bool)>| {
+            let value = value.map(|(bytes, is_compressed)| StoredValue {
+                bytes: bytes.into(),
+                compressed: is_compressed.then_some(Compressed { codec: Codec::Lz4, raw_bytes: 9 }),
+                expires_at_ms: None,
+            });
+            table.apply(&StoredChange { key: key.into(), value, origin: 0 });
+            table.nodes.keys().copied().collect::<Vec<_>>()
+        };
+        assert_eq!(apply(node_key(1), Some((record_bytes(&node(1)), false))), [1]);
+        assert_eq!(apply(node_key(2), Some((b"compressed".to_vec(), true))), [1, 2]);
+        assert_eq!(apply(node_key(1), None), [2]);
+        assert_eq!(apply(gone_key(1), Some((4_u64.to_le_bytes().to_vec(), false))), [2]);
+        assert_eq!(table.gone, BTreeMap::from([(1, 4)]));
+    }
 
     #[test]
     fn table_has_what_its_keys_say() {

@@ -16,6 +16,7 @@ use super::noting::Noted;
 use super::publishing::Publishing;
 use super::reports::{CopyRate, Reports};
 use super::settings::NodeSettings;
+use super::states::PeerStates;
 use crate::group::{Group, GroupError, NotReady};
 use crate::meta::table::MetaTable;
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse, Peers};
@@ -53,6 +54,7 @@ pub struct Node {
     pub(super) copy_rate: Mutex<CopyRate>,
     /// Sightings of other nodes that are noted in the log.
     pub(super) noted: Mutex<Noted>,
+    pub(super) peer_states: PeerStates,
     pub(super) has_stopped: AtomicBool,
     pub(super) lease_hits: AtomicU64,
     pub(super) lease_misses: AtomicU64,

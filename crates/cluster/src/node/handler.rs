@@ -21,6 +21,10 @@ impl PeerHandler for Node {
             PeerRequest::Raft { group, .. }
             | PeerRequest::SnapshotPart { group, .. }
             | PeerRequest::Transfer { group, .. } => *group,
+            PeerRequest::States => {
+                let states = node.states();
+                return Box::pin(std::future::ready(PeerResponse::States(states)));
+            }
             PeerRequest::Join(record) => {
                 let record = record.clone();
                 return async move { node.admit(record).await }.boxed();

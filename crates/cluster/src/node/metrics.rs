@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::core::Node;
 use crate::group::{Group, Role};
+use crate::peers::ReplicaState;
 use crate::view::Metric;
 
 struct Figures(Vec<Metric>);
@@ -47,7 +48,24 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
     }
     of_placement(&mut figures, node);
     for replica in node.replicas.values() {
-        of_group(&mut figures, replica, node.is_placed(replica.number()));
+        let number = replica.number();
+        of_group(&mut figures, replica, node.is_placed(number), node.is_served(number));
+    }
+    for other in others {
+        for (name, help, state) in [
+            (
+                "node_stopped",
+                "Replicas of another node that have stopped after an error.",
+                ReplicaState::Stopped,
+            ),
+            (
+                "node_installing",
+                "Replicas of another node that receive the keys of their groups.",
+                ReplicaState::Installs,
+            ),
+        ] {
+            figures.add(name, help, (None, Some(other)), node.groups_in(other, state).len() as u64);
+        }
     }
     let mut figures = figures.0;
     figures.sort_by_key(|figure| figure.name);
@@ -72,15 +90,22 @@ fn of_placement(figures: &mut Figures, node: &Node) {
     }
 }
 
-/// Adds the figures of a group. A group that does not belong here has counters alone: its replica knows neither voters nor a
-/// leader, which is no fault.
-fn of_group(figures: &mut Figures, replica: &Group, is_placed: bool) {
+/// Adds the figures of a group. A group that does not belong here has counters alone: its replica knows no voters, which is no
+/// fault.
+fn of_group(figures: &mut Figures, replica: &Group, is_placed: bool, is_served: bool) {
     let (status, labels) = (replica.status(), (Some(replica.number()), None));
-    let (counters, leads) = (status.counters, u64::from(replica.ready_term().is_ok()));
-    let has_leader = u64::from(leads == 1 || status.leader.is_some());
+    let (counters, leads) = (status.counters, u64::from(replica.is_followed()));
     let gauges = [
-        ("leads", "1 if this node leads the group and serves it.", leads),
-        ("has_leader", "1 if this node knows a leader of the group.", has_leader),
+        (
+            "leads",
+            "1 if this node leads the group, and a majority answered it within the last seconds.",
+            leads,
+        ),
+        (
+            "has_leader",
+            "1 if the group has a leader that a majority answers, as far as this node can know.",
+            u64::from(is_served),
+        ),
         (
             "installing",
             "1 while the replica receives the keys of its group.",

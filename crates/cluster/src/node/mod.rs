@@ -29,6 +29,7 @@ mod replicator;
 mod reports;
 mod retiring;
 mod settings;
+mod states;
 mod topology;
 mod viewing;
 

@@ -19,6 +19,7 @@ use super::reconcile;
 use super::recover::recover;
 use super::replicator::Joint;
 use super::settings::{Begin, NodeSettings};
+use super::states::PeerStates;
 use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
 use crate::meta::table::MetaTable;
 use crate::peers::{NodeIdentity, PeerRecord, Peers};
@@ -189,6 +190,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         is_placing: AtomicBool::new(false),
         copy_rate: Mutex::default(),
         noted: Mutex::new(noted),
+        peer_states: PeerStates::default(),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),
         lease_misses: AtomicU64::new(0),

@@ -62,6 +62,7 @@ pub(super) async fn run(node: Arc<Node>) {
             node.look_after(replica, &state);
         }
         node.save_sightings(round).await;
+        node.ask_states(round);
     }
 }
 

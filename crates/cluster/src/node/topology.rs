@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::core::Node;
 use crate::group::Group;
+use crate::peers::ReplicaState;
 use crate::slots::META_GROUP;
 use crate::view::{GroupInfo, NodeInfo, Topology};
 
@@ -26,6 +27,8 @@ impl Node {
                 .map_or(0, |report| (report.held & !(1 << META_GROUP)).count_ones() as usize),
             live_bytes: reports.nodes.get(&id).map_or(0, |report| report.live_bytes),
             limit_bytes: reports.nodes.get(&id).map_or(0, |report| report.limit_bytes),
+            stopped: self.groups_in(id, ReplicaState::Stopped),
+            installing: self.groups_in(id, ReplicaState::Installs),
         };
         let mut known = self.all_known();
         known.insert(me, self.record());
@@ -61,6 +64,7 @@ impl Node {
             placed: self.placed(number).into_iter().flatten().collect(),
             bytes: report.bytes,
             leader: self.leader(number),
+            is_served: self.is_served(number),
             term: status.term,
             voters: status.voters,
             learners: status.learners,

@@ -89,6 +89,10 @@ impl ClusterView for Node {
         self.publishing.watch(watch);
     }
 
+    fn check_served(&self) -> Result<(), String> {
+        Node::check_served(self)
+    }
+
     fn metrics(&self) -> Vec<Metric> {
         metrics(self)
     }

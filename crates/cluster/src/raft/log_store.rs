@@ -118,7 +118,7 @@ impl GroupStore {
 
     /// Returns true if the replica has the entry up to which a snapshot goes: in its log, or in its keyspace.
     ///
-    /// The entry is committed, so whoever has it has all before it. A replica without it may be voided: some majority has the entry
+    /// The entry is committed, so a replica that has it has all before it. A replica without it may be voided: some majority has the entry
     /// without this replica, and so it has every committed entry that this one acknowledged. With it, the replica may be the one
     /// that makes a later entry's majority, whatever it knows to be committed.
     pub(crate) async fn holds(&self, proof: &[u8]) -> io::Result<bool> {

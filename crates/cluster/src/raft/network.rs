@@ -15,7 +15,7 @@ use openraft::raft::{
 use openraft::storage::Snapshot;
 
 use super::codec::{decode_log_id, encode_proof};
-use super::types::{Change, LeaderId, LogId, TypeConfig, Vote};
+use super::types::{Change, Entry, LeaderId, LogId, TypeConfig, Vote};
 
 type Shot = Snapshot<LeaderId, u64, (), Bytes>;
 
@@ -35,9 +35,16 @@ pub enum RaftRequest {
 }
 
 impl RaftRequest {
-    /// Returns true if the request adds to the log.
-    pub(crate) fn carries_entries(&self) -> bool {
-        matches!(self, RaftRequest::Append(request) if !request.entries.is_empty())
+    /// Returns the number of entries that the request adds to the log, and their bytes.
+    pub(crate) fn entries(&self) -> (usize, usize) {
+        let RaftRequest::Append(request) = self else { return (0, 0) };
+        (request.entries.len(), request.entries.iter().map(entry_bytes).sum())
+    }
+
+    /// Cuts off entries beyond a number of bytes; at least one stays. Returns the end of the others if some were cut off.
+    pub(crate) fn shorten(&mut self, bytes_max: usize) -> Option<Cut> {
+        let RaftRequest::Append(request) = self else { return None };
+        shorten(request, bytes_max).map(Cut)
     }
 
     /// Returns true if the request may add to the log: entries, or a heartbeat, whose answer says up to where the log is equal.
@@ -124,14 +131,31 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 /// Maximum bytes of the entries in one request, unless one alone is longer. Heartbeats of other groups wait behind it.
 const APPEND_BYTES_MAX: usize = 4 << 20;
 
-/// Cuts the request to [`APPEND_BYTES_MAX`]. Returns the id of its last entry if others were cut off.
-fn shorten(request: &mut AppendEntriesRequest<TypeConfig>) -> Option<LogId> {
+/// The last entry of a request that was cut.
+pub(crate) struct Cut(LogId);
+
+impl RaftResponse {
+    /// Returns the answer to a request of which only a part was handled.
+    pub(crate) fn of_part(self, cut: Option<Cut>) -> RaftResponse {
+        match (self, cut) {
+            (RaftResponse::Append(AppendEntriesResponse::Success), Some(Cut(last))) => {
+                RaftResponse::Append(AppendEntriesResponse::PartialSuccess(Some(last)))
+            }
+            (answer, _) => answer,
+        }
+    }
+}
+
+fn entry_bytes(entry: &Entry) -> usize {
+    if let EntryPayload::Normal(Change(change)) = &entry.payload { change.len() } else { 0 }
+}
+
+/// Cuts the request to this many bytes of entries. Returns the id of its last entry if others were cut off.
+fn shorten(request: &mut AppendEntriesRequest<TypeConfig>, bytes_max: usize) -> Option<LogId> {
     let mut bytes = 0;
     let fits = request.entries.iter().take_while(|entry| {
-        if let EntryPayload::Normal(Change(change)) = &entry.payload {
-            bytes += change.len();
-        }
-        bytes <= APPEND_BYTES_MAX
+        bytes += entry_bytes(entry);
+        bytes <= bytes_max
     });
     let fitting = fits.count().max(1);
     if fitting >= request.entries.len() {
@@ -161,7 +185,7 @@ impl RaftNetworkV2<TypeConfig> for Peer {
         mut request: AppendEntriesRequest<TypeConfig>,
         _: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
-        let shortened = shorten(&mut request);
+        let shortened = shorten(&mut request, APPEND_BYTES_MAX);
         let follows_none = request.prev_log_id.is_none();
         let answer = |response| match response {
             // openraft panics at this one, which no follower sends: nothing is before the first entry.
@@ -224,7 +248,6 @@ impl RaftNetworkV2<TypeConfig> for Peer {
 mod tests {
     use openraft::entry::RaftEntry;
 
-    use super::super::types::Entry;
     use super::*;
 
     fn request(lengths: &[usize]) -> AppendEntriesRequest<TypeConfig> {
@@ -254,7 +277,7 @@ mod tests {
         ];
         for (lengths, fitting) in cases {
             let mut request = request(lengths);
-            let last = shorten(&mut request);
+            let last = shorten(&mut request, APPEND_BYTES_MAX);
             assert_eq!(request.entries.len(), fitting, "{lengths:?}");
             let expected = (fitting < lengths.len()).then_some(fitting as u64);
             assert_eq!(last.map(|id| id.index), expected, "{lengths:?}");

@@ -1,10 +1,12 @@
 //! Requests and answers as bytes of a frame. See the documentation of [`wire`](super).
 
+use std::collections::BTreeMap;
+
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::changes::{changes_bytes, get_changes, put_changes};
 use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
-use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
+use crate::peers::{PeerRecord, PeerRequest, PeerResponse, ReplicaState};
 use crate::place::report::{NodeReport, Order, get_reports, put_reports};
 use crate::raft::messages;
 
@@ -17,6 +19,7 @@ const ORDER: u8 = 6;
 const REPORT: u8 = 7;
 const MEMBERS: u8 = 8;
 const PUBLISH: u8 = 9;
+const STATES: u8 = 10;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
@@ -25,6 +28,7 @@ const ASK: u8 = 4;
 const REFUSED: u8 = 5;
 const REPORTS: u8 = 6;
 const OF_MEMBERS: u8 = 7;
+const STATES_ARE: u8 = 8;
 
 /// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
 const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
@@ -77,6 +81,7 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
                 put_bytes(to, text);
             }
         }
+        PeerRequest::States => to.put_u8(STATES),
     }
 }
 
@@ -111,6 +116,7 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
             let message = |from: &mut Bytes| Some((get_bytes(from)?, get_bytes(from)?));
             PeerRequest::Publish((0..count).map(|_| message(&mut from)).collect::<Option<_>>()?)
         }
+        STATES => PeerRequest::States,
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -145,6 +151,10 @@ pub(super) fn put_response(to: &mut Vec<u8>, response: &PeerResponse) {
             to.put_u8(ASK);
             put_text(to, address);
         }
+        PeerResponse::States(states) => {
+            to.put_slice(&[STATES_ARE, states.len() as u8]);
+            states.iter().for_each(|(group, state)| to.put_slice(&[*group, *state as u8]));
+        }
         PeerResponse::Refused(why) => {
             to.put_u8(REFUSED);
             put_text(to, why);
@@ -177,9 +187,24 @@ pub(super) fn decode_response(mut from: Bytes) -> Option<PeerResponse> {
         }
         ASK => PeerResponse::Ask(get_text(&mut from)?),
         REFUSED => PeerResponse::Refused(get_text(&mut from)?),
+        STATES_ARE => PeerResponse::States(get_states(&mut from)?),
         _ => return None,
     };
     from.is_empty().then_some(response)
+}
+
+/// Takes states of replicas, in the order of their groups.
+fn get_states(from: &mut Bytes) -> Option<BTreeMap<u8, ReplicaState>> {
+    let count = from.try_get_u8().ok()?;
+    let mut states = BTreeMap::new();
+    for _ in 0..count {
+        let group = from.try_get_u8().ok()?;
+        if states.last_key_value().is_some_and(|(last, _)| *last >= group) {
+            return None;
+        }
+        states.insert(group, ReplicaState::of(from.try_get_u8().ok()?)?);
+    }
+    Some(states)
 }
 
 fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
@@ -281,7 +306,13 @@ mod tests {
             1 => reports().prop_map(PeerRequest::Report),
             1 => any::<u8>().prop_map(|group| PeerRequest::Members { group }),
             1 => vec((blobs(), blobs()), 0..6).prop_map(PeerRequest::Publish),
+            1 => Just(PeerRequest::States),
         ]
+    }
+
+    fn states() -> impl Strategy<Value = BTreeMap<u8, ReplicaState>> {
+        let state = (1..=4_u8).prop_map(|number| ReplicaState::of(number).expect("a state"));
+        proptest::collection::btree_map(any::<u8>(), state, 0..17)
     }
 
     fn responses() -> impl Strategy<Value = PeerResponse> {
@@ -293,6 +324,7 @@ mod tests {
             1 => vec(reports(), 0..4).prop_map(PeerResponse::Reports),
             1 => (vec(any::<u64>(), 0..5), blobs()).prop_map(|(nodes, id)| PeerResponse::Members { nodes, id }),
             1 => joined,
+            1 => states().prop_map(PeerResponse::States),
             1 => texts().prop_map(PeerResponse::Ask),
             1 => texts().prop_map(PeerResponse::Refused),
         ]

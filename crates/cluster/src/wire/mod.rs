@@ -32,9 +32,9 @@
 //!
 //! requests:  1 raft: group (1) | raft/messages.rs          3 join: record          4 transfer: group (1) | node (8)
 //!            2 part: group (1) | transfer (8) | part (4) | vote (bytes) | is last (1) | number (varint) of changes
-//!            5 remove: node (8)
+//!            5 remove: node (8)           6 states: nothing
 //! responses: 1 raft: raft/messages.rs   2 done   3 joined: cluster (8) | groups (1) | number (varint) of records
-//!            4 ask: address (text)      5 refused: text
+//!            4 ask: address (text)      5 refused: text      6 states: number (1) of group (1) | state (1)
 //! record:    node (8) | store (8) | peers, resp (texts) | has gRPC (1) [text] | zone (text)
 //! change:    as in an entry (docs/decisions/0051-groups.md)
 //! ```

@@ -214,7 +214,7 @@ fn three_stores_replay_from_a_seed() {
 }
 
 /// Has the leader write until the log that a stopped node needs is purged. Returns the leader.
-async fn leave_behind(stores: &mut Stores, number: u64) -> u64 {
+pub(crate) async fn leave_behind(stores: &mut Stores, number: u64) -> u64 {
     stores.crash(number);
     let leader = stores.wait_for_leader().await;
     let behind = stores.group(leader).status().last_index;

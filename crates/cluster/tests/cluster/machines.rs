@@ -51,6 +51,8 @@ pub(crate) struct Machines {
     machines: BTreeMap<u64, Machine>,
     starts: AtomicU64,
     replicas: u8,
+    /// Segments of the log of machines that are added.
+    log_segments: u32,
 }
 
 /// Returns how a machine joins the cluster of others.
@@ -69,6 +71,7 @@ impl Machines {
             world,
             starts: AtomicU64::new(1),
             replicas: 3,
+            log_segments: LOG_SEGMENTS,
         }
     }
 
@@ -76,7 +79,7 @@ impl Machines {
     pub(crate) fn add(&mut self, tiers: Tiers, begin: Begin) -> u64 {
         let node = self.world.add_node();
         let number = self.machines.len() as u64 + 1;
-        let devices = Devices::new(&self.world, tiers, LOG_SEGMENTS);
+        let devices = Devices::new(&self.world, tiers, self.log_segments);
         self.machines.insert(number, Machine { node, devices, begin });
         number
     }
@@ -208,7 +211,12 @@ impl Machines {
     /// Returns machines with empty devices, of which the first founds a cluster of this many data groups, and the others
     /// join it.
     pub(crate) fn of(seed: u64, groups: u8, count: u64, tiers: Tiers) -> Machines {
-        let mut machines = Machines::new(seed);
+        Machines::with_log(seed, groups, count, tiers, LOG_SEGMENTS)
+    }
+
+    /// As [`of`](Self::of), with logs of this many segments.
+    pub(crate) fn with_log(seed: u64, groups: u8, count: u64, tiers: Tiers, segments: u32) -> Machines {
+        let mut machines = Machines { log_segments: segments, ..Machines::new(seed) };
         for number in 1..=count {
             machines.add(tiers, if number == 1 { Begin::Found { groups } } else { join(&[1]) });
         }
@@ -322,6 +330,12 @@ impl Machines {
             .iter()
             .map(|seen| seen.groups.iter().map(|group| (group.last_index, group.applied)).collect())
             .collect()
+    }
+
+    /// Returns the sum of a figure of a machine over its groups and other nodes.
+    pub(crate) fn figure(&self, machine: u64, name: &str) -> f64 {
+        let metrics = self.running(machine).node.metrics();
+        metrics.iter().filter(|metric| metric.name == name).map(|metric| metric.value).sum()
     }
 
     /// Ends the world.

@@ -5,10 +5,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_cluster::group::{Group, GroupError, GroupParts, GroupSettings};
+use esker_cluster::group::{Apply, Group, GroupError, GroupParts, GroupSettings};
 use esker_cluster::peers::{PeerRecord, PeerRequest, PeerResponse, Peers};
 use esker_device::Runtime;
-use esker_engine::{ClusterError, Error, Proposal, Replicator, Result, Store};
+use esker_engine::{Applier, ClusterError, Error, Proposal, Replicator, Result, Store, StoredChange};
 use esker_simulated::{SimNode, SimRuntime};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -97,6 +97,33 @@ impl Peers for Way {
     }
 }
 
+/// Applies to a store that the test may call full.
+struct Gated {
+    applier: Applier,
+    node: u64,
+    full: Arc<Mutex<BTreeSet<u64>>>,
+    world: SimRuntime,
+}
+
+impl Apply for Gated {
+    fn apply(&self, group: u8, proposals: Vec<Vec<StoredChange>>) -> BoxFuture<'_, Result<Vec<u64>>> {
+        Box::pin(async move {
+            while self.full.lock().contains(&self.node) {
+                self.world.sleep(Duration::from_millis(5)).await;
+            }
+            self.applier.apply(group, proposals).await
+        })
+    }
+
+    fn clear(&self, group: u8) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.applier.clear(group))
+    }
+
+    fn flush(&self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(self.applier.flush())
+    }
+}
+
 /// The cluster of a store: one group with all keys.
 #[derive(Default)]
 struct Member(OnceLock<Arc<Group>>);
@@ -152,6 +179,8 @@ pub(crate) struct Stores {
     pub(crate) net: Arc<Net>,
     pub(crate) machines: BTreeMap<u64, Machine>,
     pub(crate) settings: GroupSettings,
+    /// Nodes whose stores have no room.
+    pub(crate) full: Arc<Mutex<BTreeSet<u64>>>,
 }
 
 /// What a client of a store gets.
@@ -184,7 +213,7 @@ impl Stores {
             patience: Duration::from_secs(2),
             ..GroupSettings::default()
         };
-        Stores { world: world.clone(), net: Arc::new(net), machines, settings }
+        Stores { world: world.clone(), net: Arc::new(net), machines, settings, full: Arc::default() }
     }
 
     pub(crate) async fn start(&mut self, number: u64) {
@@ -196,7 +225,12 @@ impl Stores {
         let parts = GroupParts {
             number: GROUP,
             node: number,
-            applier: Arc::new(applier),
+            applier: Arc::new(Gated {
+                applier,
+                node: number,
+                full: self.full.clone(),
+                world: self.world.clone(),
+            }),
             keys: store.database(GROUP).expect("a group"),
             log,
             peers: Arc::new(Way { from: number, net: self.net.clone() }),

@@ -37,8 +37,8 @@ impl Health {
     fn status(&self, of: &str) -> ServingStatus {
         let ready = match of {
             _ if !SERVICES.contains(&of) => return ServingStatus::ServiceUnknown,
-            WRITES => self.service.check_writes(),
-            _ => self.service.check_reads(),
+            WRITES => self.service.check_ready_for_writes(),
+            _ => self.service.check_ready(),
         };
         if ready.is_ok() { ServingStatus::Serving } else { ServingStatus::NotServing }
     }

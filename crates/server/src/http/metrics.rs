@@ -80,9 +80,9 @@ pub(crate) fn text(service: &Service) -> String {
     text.gauge(
         "ready",
         "Whether /readyz says yes: reads are served.",
-        u8::from(service.check_reads().is_ok()),
+        u8::from(service.check_ready().is_ok()),
     );
-    let writes = u8::from(service.check_writes().is_ok());
+    let writes = u8::from(service.check_ready_for_writes().is_ok());
     text.gauge("ready_writes", "Whether /readyz/write says yes: writes are taken too.", writes);
     text.gauge("resident_memory_bytes", "Memory of the process.", resident_bytes().unwrap_or(0));
     reloads(&mut text, service);

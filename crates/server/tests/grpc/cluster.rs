@@ -172,6 +172,24 @@ async fn status(server: &Running) -> serde_json::Value {
 }
 
 #[tokio::test]
+async fn node_is_not_ready_while_a_group_is_not_served() {
+    let (server, cluster, _) = start().await;
+    for path in ["/readyz", "/readyz/write"] {
+        assert!(page(&server, path).await.starts_with("HTTP/1.1 200 "), "{path}");
+    }
+    cluster.state().unserved = Some("the replicas of the groups 3 have stopped".to_owned());
+    for path in ["/readyz", "/readyz/write"] {
+        let answer = page(&server, path).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 503 ") && answer.contains("groups 3 have stopped"),
+            "{path}: {answer}"
+        );
+    }
+    assert!(page(&server, "/healthz").await.starts_with("HTTP/1.1 200 "), "a restart would not help");
+    assert!(page(&server, "/metrics").await.contains("\nesker_ready 0\n"));
+}
+
+#[tokio::test]
 async fn metrics_and_status_have_the_cluster() {
     let (server, _, _) = start().await;
     let metrics = page(&server, "/metrics").await;

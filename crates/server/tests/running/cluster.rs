@@ -42,6 +42,8 @@ pub(crate) struct State {
     pub(crate) without_leader: Vec<u8>,
     /// Groups that this node receives, so that it knows nothing of them.
     pub(crate) installing: Vec<u8>,
+    /// Reason why groups are not served, or replicas have stopped.
+    pub(crate) unserved: Option<String>,
     /// Transfers and removals that were asked for.
     pub(crate) asked: Vec<String>,
     /// Messages for other nodes.
@@ -89,6 +91,7 @@ impl Directed {
             number,
             slots,
             leader: is_led.then_some(if is_here { ME } else { OTHER }),
+            is_served: is_led,
             term: u64::from(number),
             voters: if is_installing { Vec::new() } else { vec![ME, OTHER] },
             learners: vec![0xc3],
@@ -197,6 +200,10 @@ impl ClusterView for Directed {
 
     fn watch_messages(&self, watch: Arc<dyn MessageWatch>) {
         self.state().messages = Some(watch);
+    }
+
+    fn check_served(&self) -> Result<(), String> {
+        self.state().unserved.clone().map_or(Ok(()), Err)
     }
 
     fn metrics(&self) -> Vec<Metric> {

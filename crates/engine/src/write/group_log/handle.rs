@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -31,6 +32,19 @@ impl Written {
     /// `Closed` or `Io` if a write failed: the store has stopped, and the change may or may not survive.
     pub async fn durable(self) -> Result<()> {
         self.0.wait().await
+    }
+}
+
+/// Room in the log for records that are about to be appended.
+#[must_use = "dropping it ends the announcement"]
+pub struct Announced {
+    lane: Arc<LogLane>,
+    bytes: u64,
+}
+
+impl Drop for Announced {
+    fn drop(&mut self) {
+        self.lane.announced.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -148,6 +162,19 @@ impl GroupLog {
     /// half of that. Above half, an append may find the log full.
     pub fn usage(&self) -> (u64, u64) {
         (self.lane.state.lock().contents.live_bytes(), self.lane.usable_bytes())
+    }
+
+    /// Announces records of this many bytes, if current records take at most `full_bytes`, and with all that are announced at
+    /// most `limit_bytes`. The latter does not hold for the only announcement. The owner appends under the returned value, which
+    /// ends the announcement: the records are current by then.
+    pub fn announce(&self, bytes: u64, full_bytes: u64, limit_bytes: u64) -> Option<Announced> {
+        let state = self.lane.state.lock();
+        let (current, announced) = (state.contents.live_bytes(), self.lane.announced.load(Ordering::Relaxed));
+        let fits = announced == 0 || current + announced + bytes <= limit_bytes;
+        (fits && current <= full_bytes).then(|| {
+            self.lane.announced.fetch_add(bytes, Ordering::Relaxed);
+            Announced { lane: self.lane.clone(), bytes }
+        })
     }
 
     async fn change(&self, key: LogKey, value: &[u8]) -> Result<Written> {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use esker_device::SegmentBuffer;
 use esker_log::{ClosedFrame, Keyspace, Kind, OpenSegment, Record, SegmentShape, Stream};
@@ -92,8 +92,10 @@ pub(crate) struct LogLane {
     pub(super) pool: MemoryPool,
     /// Number of slots that the log may use.
     pub(super) slots: u32,
-    /// Number of records that the opening found, with those that were freed since.
+    /// Number of records, from the first one ever, that the opening found.
     pub(super) found_records: u64,
+    /// Bytes of records that are about to be appended, as their owner announced.
+    pub(super) announced: AtomicU64,
     /// Number of slots that it may use for a while, so that the oldest ones can be freed. More than `slots` only if an opening
     /// found nearly all of these used, as a crash leaves the segment that was open.
     slots_for_relief: u32,
@@ -162,6 +164,7 @@ impl LogLane {
             pool,
             slots,
             found_records: next_number,
+            announced: AtomicU64::new(0),
             slots_for_relief,
             state: Mutex::new(state),
             work,

@@ -22,5 +22,5 @@ mod reading;
 pub(crate) mod recovered;
 pub(crate) mod slots;
 
-pub use self::handle::{GroupLog, Written};
+pub use self::handle::{Announced, GroupLog, Written};
 pub(crate) use self::lane::{LEAST_LOG_SLOTS, LogLane};

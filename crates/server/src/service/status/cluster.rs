@@ -125,7 +125,8 @@ fn problems(topology: &Topology) -> Vec<String> {
     let (here, missing): (Vec<_>, Vec<_>) =
         topology.groups.iter().partition(|group| !group.voters.is_empty());
     let missing = missing.into_iter().filter(|group| group.placed.contains(&topology.me));
-    let lost = here.iter().filter(|group| !is_served(topology, group)).map(|group| name(group));
+    let lost =
+        here.iter().filter(|group| !group.is_served || !is_served(topology, group)).map(|group| name(group));
     let few = here.iter().filter(|group| group.voters.len() < copies);
     let few = few.map(|group| format!("{} ({})", name(group), group.voters.len()));
     let lines = [
@@ -133,7 +134,13 @@ fn problems(topology: &Topology) -> Vec<String> {
         (format!("fewer than {copies} copies"), few.collect()),
         ("this node receives its copy, or stopped".to_owned(), missing.map(name).collect()),
     ];
-    let lines = lines.into_iter().filter(|(_, groups)| !groups.is_empty());
+    let of_nodes = topology.nodes.iter().filter(|node| node.id != topology.me).flat_map(|node| {
+        let stopped = format!("replicas on node {} stopped after an error; restart it", id(node.id));
+        let installing = format!("node {} receives its copy", id(node.id));
+        let numbers = |groups: &[u8]| groups.iter().map(u8::to_string).collect::<Vec<_>>();
+        [(stopped, numbers(&node.stopped)), (installing, numbers(&node.installing))]
+    });
+    let lines = lines.into_iter().chain(of_nodes).filter(|(_, groups)| !groups.is_empty());
     lines.map(|(what, groups)| format!("{what}: {}", groups.join(", "))).collect()
 }
 

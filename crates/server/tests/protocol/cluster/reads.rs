@@ -96,6 +96,37 @@ async fn unconfirmed_reads_are_errors_and_committed_writes_are_not() {
     client.ask("GET b", "$1\r\n6\r\n").await;
 }
 
+/// This node leads the groups 1 and 2.
+#[tokio::test]
+async fn answers_about_all_keys_are_confirmed_for_all_groups_led_here() {
+    let (server, cluster) = start().await;
+    let mut client = server.client().await;
+    client.ask("SET b 1", "+OK\r\n").await;
+    client.ask("DBSIZE", ":1\r\n").await;
+    assert!(cluster.state().confirmations.is_empty(), "the leases are enough");
+    cluster.state().without_lease.extend([1, 2]);
+    client.ask("DBSIZE", ":1\r\n").await;
+    client.ask("KEYS *", "*1\r\n$1\r\nb\r\n").await;
+    assert_eq!(cluster.state().confirmations, [1, 2, 1, 2]);
+    cluster.state().unconfirmed.insert(2, elsewhere(0));
+    for line in ["DBSIZE", "SCAN 0", "KEYS *", "RANDOMKEY"] {
+        client.send(&format!("{line}\r\n")).await;
+        let reply = client.line().await;
+        assert!(
+            reply.starts_with("-TRYAGAIN the keys that this node leads could not be confirmed"),
+            "{line}: {reply}"
+        );
+    }
+    client.ask("MULTI", "+OK\r\n").await;
+    client.ask("DBSIZE", "+QUEUED\r\n").await;
+    client.send("EXEC\r\n").await;
+    assert!(client.line().await.starts_with("-TRYAGAIN "));
+    // Answers that are not about keys need no leader.
+    client.ask("PING", "+PONG\r\n").await;
+    cluster.state().unconfirmed.clear();
+    client.ask("DBSIZE", ":1\r\n").await;
+}
+
 #[tokio::test]
 async fn reads_of_another_group_in_the_pipeline_may_be_repeated() {
     let (server, cluster) = start().await;

@@ -146,6 +146,8 @@ fn node(node: &NodeInfo) -> Value {
         "holds": node.holds,
         "live_bytes": node.live_bytes,
         "limit_bytes": node.limit_bytes,
+        "stopped": node.stopped,
+        "installing": node.installing,
     })
 }
 
@@ -157,6 +159,7 @@ fn group(group: &GroupInfo) -> Value {
         "group": group.number,
         "slots": slots,
         "leader": group.leader.map(id),
+        "served": group.is_served,
         "term": group.term,
         "placed": ids(&group.placed),
         "bytes": group.bytes,

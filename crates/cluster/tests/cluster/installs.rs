@@ -1,0 +1,163 @@
+//! Snapshots that come late, are not needed, or find no room; and writes whose keys are in doubt.
+
+use bytes::Bytes;
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_cluster::group::Role;
+use esker_cluster::peers::{PeerRequest, PeerResponse};
+use esker_device::Runtime;
+use esker_engine::{ClusterError, Error};
+use parking_lot::Mutex;
+
+use crate::groups::leave_behind;
+use crate::stores::{GROUP, Put, Stores, number_of, numbered, put};
+use crate::support::Tiers;
+
+/// Returns the proof of a leader's snapshot up to an index, as the sender encodes it.
+fn proof(term: u64, leader: u64, index: u64) -> Bytes {
+    let numbers =
+        |numbers: &[u64]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    [numbers(&[term, leader]), vec![1], numbers(&[term, leader, index])].concat().into()
+}
+
+/// Returns the first part of a transfer.
+fn first_part(transfer: u64, vote: Bytes) -> PeerRequest {
+    PeerRequest::SnapshotPart { group: GROUP, transfer, part: 0, vote, changes: Vec::new(), is_last: false }
+}
+
+/// Makes the store of node 3 full, and waits until the node receives a snapshot. Returns the leader.
+async fn install_without_room(stores: &mut Stores) -> u64 {
+    stores.found().await;
+    stores.settled().await;
+    let leader = leave_behind(stores, 3).await;
+    stores.full.lock().insert(3);
+    stores.start(3).await;
+    let installs = |stores: &Stores| stores.group(3).status().role == Role::Installing;
+    stores.wait_for(installs, "node 3 receives a snapshot").await;
+    leader
+}
+
+/// The second node is the one that makes the majority, and does not know yet that the entries are committed.
+#[test]
+fn late_snapshot_voids_no_entries_that_the_node_holds() {
+    for seed in 0..4 {
+        let mut stores = Stores::new(seed, Tiers::Fast, 0);
+        let world = stores.world.clone();
+        world.run(async {
+            stores.found().await;
+            stores.settled().await;
+            stores.crash(3);
+            for number in 0..5 {
+                assert_eq!(
+                    put(&stores.store(1), &format!("key{number}"), &numbered(number)).await,
+                    Put::Done
+                );
+            }
+            let leader = stores.group(1).status();
+            let late = first_part(77, proof(leader.term, 1, leader.applied));
+            let answer = stores.group(2).handle(1, late).await;
+            assert!(
+                matches!(&answer, PeerResponse::Refused(why) if why.contains("nothing that is missing")),
+                "seed {seed}: {answer:?}"
+            );
+            assert_eq!(stores.group(2).status().role, Role::Follower);
+            stores.crash(1);
+            stores.start(3).await;
+            let leader = stores.wait_for_leader().await;
+            let keys = stores.dump(leader).await;
+            assert_eq!(keys.len(), 5, "seed {seed}: acknowledged keys are missing on node {leader}");
+        });
+        stores.end();
+    }
+}
+
+#[test]
+fn late_first_part_does_not_begin_an_installation_anew() {
+    let mut stores = Stores::new(1, Tiers::Fast, 0);
+    let world = stores.world.clone();
+    world.run(async {
+        let leader = install_without_room(&mut stores).await;
+        let status = stores.group(leader).status();
+        let late = first_part(0, proof(status.term, leader, status.applied));
+        let (group, answer) = (stores.group(3), Arc::new(Mutex::new(None)));
+        let ended = answer.clone();
+        world.spawn("late part", Box::pin(async move { *ended.lock() = Some(group.handle(1, late).await) }));
+        stores.full.lock().clear();
+        stores.wait_for(|_| answer.lock().is_some(), "the late part is answered").await;
+        let answer = answer.lock().take();
+        assert!(
+            matches!(&answer, Some(PeerResponse::Refused(why)) if why.contains("later transfer")),
+            "{answer:?}"
+        );
+        assert!(stores.settled().await.len() >= 20);
+    });
+    stores.end();
+}
+
+#[test]
+fn node_without_room_for_a_snapshot_becomes_a_member_and_tries_again() {
+    let mut stores = Stores::new(2, Tiers::Fast, 0);
+    let world = stores.world.clone();
+    world.run(async {
+        install_without_room(&mut stores).await;
+        let votes = |stores: &Stores| stores.group(3).status().role != Role::Installing;
+        stores.wait_for(votes, "the installation is given up").await;
+        // It is no installation again at once.
+        for _ in 0..50 {
+            world.sleep(Duration::from_millis(50)).await;
+            assert!(votes(&stores), "{:?}", stores.group(3).status());
+        }
+        stores.full.lock().clear();
+        assert!(stores.settled().await.len() >= 20);
+    });
+    stores.end();
+}
+
+#[test]
+fn replica_that_was_stopped_during_an_installation_stays_stopped() {
+    let mut stores = Stores::new(3, Tiers::Fast, 0);
+    let world = stores.world.clone();
+    world.run(async {
+        install_without_room(&mut stores).await;
+        stores.group(3).stop().await;
+        // The installation is given up meanwhile, or waits for room.
+        world.sleep(stores.settings.patience * 2).await;
+        stores.full.lock().clear();
+        world.sleep(Duration::from_secs(5)).await;
+        let status = stores.group(3).status();
+        assert_eq!(status.role, Role::Stopped, "{status:?}");
+        assert_eq!(status.stopped.as_deref(), Some("the node is ending"));
+    });
+    stores.end();
+}
+
+/// A delete has no outcome, because its leader has no majority.
+#[test]
+fn write_of_a_key_in_doubt_is_refused_after_a_while() {
+    let mut stores = Stores::new(4, Tiers::Fast, 0);
+    let world = stores.world.clone();
+    world.run(async {
+        stores.found().await;
+        assert_eq!(put(&stores.store(1), "key", &numbered(1)).await, Put::Done);
+        stores.settled().await;
+        stores.net.isolate(1, &[2, 3]);
+        let store = stores.store(1);
+        let deleted = store.delete("key").await;
+        assert!(matches!(deleted, Err(Error::Cluster(ClusterError::Uncertain { .. }))), "{deleted:?}");
+        let outcome = Arc::new(Mutex::new(None));
+        let (ended, writer) = (outcome.clone(), store.clone());
+        let write = async move { *ended.lock() = Some(writer.put("key", numbered(2)).await) };
+        world.spawn("write", Box::pin(write));
+        stores.wait_for(|_| outcome.lock().is_some(), "the write ends").await;
+        let refused = outcome.lock().take();
+        assert!(matches!(refused, Some(Err(Error::Cluster(ClusterError::KeyInDoubt)))), "{refused:?}");
+        // Other keys do not wait for it; these writes end as the first did.
+        assert_eq!(put(&store, "other", &numbered(3)).await, Put::Uncertain);
+        stores.net.cuts.lock().clear();
+        let keys = stores.settled().await;
+        let value = keys.get(&b"key"[..]).map(|value| number_of(value));
+        assert_ne!(value, Some(2), "a write that was refused was done");
+    });
+    stores.end();
+}

@@ -1,0 +1,98 @@
+//! What nodes show of replicas that have stopped, of leaders without a majority, and of a log that all groups fill at once.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use esker_cluster::view::ClusterView;
+use esker_device::Runtime;
+use esker_engine::{ClusterError, Error};
+use parking_lot::Mutex;
+
+use crate::machines::Machines;
+use crate::support::Tiers;
+
+#[test]
+fn stopped_replicas_and_a_lost_majority_are_shown_on_all_nodes() {
+    let mut machines = Machines::of(21, 3, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        machines
+            .until("all nodes serve", || {
+                (1..=3).all(|machine| machines.running(machine).node.check_served().is_ok())
+            })
+            .await;
+        let second = machines.number(2);
+        machines.running(2).node.stop().await;
+        for machine in [1, 3] {
+            machines
+                .until("the others know of stopped replicas", || {
+                    let topology = machines.topology(machine);
+                    let node = topology.nodes.iter().find(|node| node.id == second);
+                    node.is_some_and(|node| node.stopped == [1, 2, 3, 15])
+                })
+                .await;
+            assert_eq!(machines.figure(machine, "node_stopped"), 4.0);
+        }
+        let why = machines.running(2).node.check_served().expect_err("its replicas have stopped");
+        assert!(why.contains("1, 2, 3, 15") && why.contains("restart the node"), "{why}");
+        machines
+            .until("the others serve without it", || {
+                [1, 3].iter().all(|machine| machines.running(*machine).node.check_served().is_ok())
+            })
+            .await;
+        // Without a majority, the leader that is left does not count as one.
+        machines.crash(2);
+        machines.crash(3);
+        let first = machines.running(1).node;
+        machines.until("it has no majority", || first.check_served().is_err()).await;
+        let why = first.check_served().expect_err("it has no majority");
+        assert!(why.contains("no leader with a majority"), "{why}");
+        machines
+            .until("no group is served", || machines.topology(1).groups.iter().all(|group| !group.is_served))
+            .await;
+        assert_eq!((machines.figure(1, "leads"), machines.figure(1, "has_leader")), (0.0, 0.0));
+        machines.start(3).await;
+        machines.until("it serves again", || first.check_served().is_ok()).await;
+    });
+    machines.end();
+}
+
+/// Each group may have entries of several values on their way, which the log cannot hold for all groups.
+#[test]
+fn writes_of_all_groups_at_once_stop_no_replica_with_a_short_log() {
+    let machines = Machines::with_log(22, 12, 3, Tiers::Both, 6);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        let left = Arc::new(Mutex::new(36));
+        for writer in 0..36_u64 {
+            let (nodes, clock, left) = (machines.nodes.clone(), world.clone(), left.clone());
+            let task = async move {
+                for round in 0..6_u64 {
+                    let value: Vec<u8> = (0..750).flat_map(|_| clock.random().to_le_bytes()).collect();
+                    for attempt in writer.. {
+                        let node = nodes.lock().values().nth(attempt as usize % 3).cloned().expect("a node");
+                        match node.store.put(format!("key{writer}"), value.clone()).await {
+                            Ok(_) | Err(Error::Cluster(ClusterError::Uncertain { .. })) => break,
+                            Err(Error::Cluster(_)) => clock.sleep(Duration::from_millis(20)).await,
+                            Err(error) => panic!("round {round}: {error}"),
+                        }
+                    }
+                }
+                *left.lock() -= 1;
+            };
+            world.spawn("writer", Box::pin(task));
+        }
+        let stopped = || (1..=3).map(|machine| machines.figure(machine, "stopped")).sum::<f64>();
+        machines
+            .until("all writes end", || {
+                assert_eq!(stopped(), 0.0, "a replica has stopped");
+                *left.lock() == 0
+            })
+            .await;
+        machines.check_equal().await;
+        assert_eq!(stopped(), 0.0, "a replica has stopped");
+    });
+    machines.end();
+}
