@@ -105,6 +105,12 @@ impl Run {
 
     /// Replaces a machine by an empty one, or takes it out of the cluster.
     async fn remove(&mut self, machine: u64) {
+        // A group that has only two copies cannot lose one for good.
+        self.machines
+            .wait("each group has three copies", |group| {
+                group.voters.len() == 3 && (group.number == 15 || group.voters == group.placed)
+            })
+            .await;
         let is_replaced = self.machines.numbers().len() == 3 || self.random.one_in(2);
         let removed = self.machines.number(machine);
         if is_replaced && self.random.one_in(2) {

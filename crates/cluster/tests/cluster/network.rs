@@ -133,6 +133,20 @@ impl Network {
         Ok(Some(said.node))
     }
 
+    /// Checks the node that is asked, as the one that asks does when it connects.
+    fn check_answering(&self, port: &Mutex<Port>, mine: &Mutex<Port>) -> Result<(), String> {
+        let (said, mut mine) = (port.lock().identity, mine.lock());
+        let Some(said) = said.filter(|said| mine.nodes.contains_key(&said.node)) else { return Ok(()) };
+        if let Err(why) = mine.sightings.check(&said) {
+            mine.sightings.note_refused(&said);
+            let why = format!("node {:x} {why}", said.node);
+            self.refusals.lock().push(why.clone());
+            return Err(why);
+        }
+        mine.sightings.note_start(&said);
+        Ok(())
+    }
+
     async fn carry(
         self: Arc<Network>,
         from: (String, Arc<Mutex<Port>>),
@@ -162,6 +176,7 @@ impl Network {
             }
             (sender, port.handler.as_ref().and_then(Weak::upgrade).ok_or("the node does not serve yet")?)
         };
+        self.check_answering(&port, &mine)?;
         if self.is_unlucky() {
             let repeated = handler.handle(sender, request.clone());
             self.world.spawn("repeated request", Box::pin(async move { drop(repeated.await) }));
