@@ -123,6 +123,20 @@ impl Network {
         Ok(Some(said.node))
     }
 
+    /// Checks what the other side says of itself, as the side that connects does.
+    fn check_welcome(&self, mine: &Mutex<Port>, said: Option<NodeIdentity>) -> Result<(), String> {
+        let mut mine = mine.lock();
+        let Some(said) = said.filter(|said| mine.nodes.contains_key(&said.node)) else { return Ok(()) };
+        if let Err(why) = mine.sightings.check(&said) {
+            mine.sightings.note_refused(&said);
+            let why = format!("node {:x} {why}", said.node);
+            self.refusals.lock().push(why.clone());
+            return Err(why);
+        }
+        mine.sightings.note_start(&said);
+        Ok(())
+    }
+
     async fn carry(
         self: Arc<Network>,
         from: (String, Arc<Mutex<Port>>),
@@ -137,6 +151,7 @@ impl Network {
         }
         let port = self.ports.lock().get(&to).cloned().ok_or("the node is down")?;
         let said = mine.lock().identity.ok_or("the sender has no identity")?;
+        self.check_welcome(&mine, port.lock().identity)?;
         let (sender, handler) = {
             let mut port = port.lock();
             if let Some(number) = expected
