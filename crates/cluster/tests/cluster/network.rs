@@ -151,7 +151,12 @@ impl Network {
         }
         let port = self.ports.lock().get(&to).cloned().ok_or("the node is down")?;
         let said = mine.lock().identity.ok_or("the sender has no identity")?;
-        self.check_welcome(&mine, port.lock().identity)?;
+        let named = port.lock().identity;
+        if let Err(why) = self.check_welcome(&mine, named) {
+            // The next attempt to connect comes after a pause.
+            self.world.sleep(GIVEN_UP).await;
+            return Err(why);
+        }
         let (sender, handler) = {
             let mut port = port.lock();
             if let Some(number) = expected
