@@ -41,7 +41,7 @@ impl Group {
         while !self.queue.is_stopped() {
             let entry_bytes = settings.entry_bytes.min(self.entry_bytes_max());
             let lacks_room = loop {
-                let Some(announced) = self.announce(1, self.queue.next_bytes(entry_bytes)) else {
+                let Some(announced) = self.announce_proposed(self.queue.next_bytes(entry_bytes)) else {
                     break self.queue.has_waiting(settings.entries_in_flight);
                 };
                 let batch = self.queue.take(entry_bytes, settings.entries_in_flight, self.now());

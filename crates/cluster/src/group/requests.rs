@@ -73,7 +73,7 @@ impl Group {
         let cut = request.shorten(self.entry_bytes_max());
         let _room = match request.entries() {
             (0, _) => None,
-            (entries, bytes) => match self.announce(entries, bytes) {
+            (entries, bytes) => match self.announce_received(entries, bytes) {
                 None => {
                     self.upkeep.notify_one();
                     return Err("the log of the node is nearly full".into());

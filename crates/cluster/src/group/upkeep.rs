@@ -15,10 +15,13 @@ use super::{Group, Instance, Slot};
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
-/// there although followers lag, above the third they take no entries. What is between the third and `FULL_WITH_ENTRIES` is for
-/// entries on their way, of all groups together: above that the log may have no room for them, and an append that finds none
-/// stops its replica.
+/// there although followers lag, above the third this node proposes no entries.
 const FULL: [u64; 3] = [3, 4, 5];
+/// Part of the log's bytes for entries of all groups that this node proposed and that are not applied yet. Three nodes that each
+/// use it up leave room for the entries of one another below `FULL_WITH_ENTRIES`: otherwise all would wait for each other.
+const PROPOSED: u64 = 2;
+/// Part of the log's bytes up to which entries of other leaders are taken. Above that the log may have no room for them, and an
+/// append that finds none stops its replica.
 const FULL_WITH_ENTRIES: u64 = 8;
 /// Maximum share of one entry, and of one request with entries, in the log's bytes, as a divisor.
 const ENTRY_SHARE: u64 = 16;
@@ -60,14 +63,20 @@ impl Group {
         (self.log_bytes / ENTRY_SHARE) as usize
     }
 
-    /// Announces entries to the log, so that those of all groups on their way find room. `None` if they have to wait.
-    pub(super) fn announce(&self, entries: usize, bytes: usize) -> Option<Announced> {
+    /// Announces an entry that this node proposes, until it is applied or void. `None` if it has to wait.
+    pub(super) fn announce_proposed(&self, bytes: usize) -> Option<Announced> {
         let part = self.log_bytes / 16;
+        let limit_bytes = if planted(Bug::EntriesNotAnnounced) { u64::MAX } else { part * PROPOSED };
+        self.parts.log.announce_proposed(bytes as u64 + ENTRY_BYTES, part * FULL[2], limit_bytes)
+    }
+
+    /// Announces entries of a leader, until they are appended. `None` if they have to wait.
+    pub(super) fn announce_received(&self, entries: usize, bytes: usize) -> Option<Announced> {
         let limit_bytes = match planted(Bug::EntriesNotAnnounced) {
-            false => part * FULL_WITH_ENTRIES,
+            false => self.log_bytes / 16 * FULL_WITH_ENTRIES,
             true => u64::MAX,
         };
-        self.parts.log.announce(bytes as u64 + entries as u64 * ENTRY_BYTES, part * FULL[2], limit_bytes)
+        self.parts.log.announce_received(bytes as u64 + entries as u64 * ENTRY_BYTES, limit_bytes)
     }
 
     async fn keep_log(&self, instance: &Instance) -> std::io::Result<()> {

@@ -152,7 +152,7 @@ fn write_of_a_key_in_doubt_is_refused_after_a_while() {
         stores.wait_for(|_| outcome.lock().is_some(), "the write ends").await;
         let refused = outcome.lock().take();
         assert!(matches!(refused, Some(Err(Error::Cluster(ClusterError::KeyInDoubt)))), "{refused:?}");
-        // Other keys do not wait for it, and have no majority either: these writes are in doubt, or were not appended.
+        // A write of another key ends, too, without a majority.
         assert_ne!(put(&store, "other", &numbered(3)).await, Put::Done);
         stores.net.cuts.lock().clear();
         let keys = stores.settled().await;

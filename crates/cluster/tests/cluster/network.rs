@@ -133,9 +133,9 @@ impl Network {
         Ok(Some(said.node))
     }
 
-    /// Checks the node that is asked, as the one that asks does when it connects.
-    fn check_answering(&self, port: &Mutex<Port>, mine: &Mutex<Port>) -> Result<(), String> {
-        let (said, mut mine) = (port.lock().identity, mine.lock());
+    /// Checks what the other side says of itself, as the side that connects does.
+    fn check_welcome(&self, mine: &Mutex<Port>, said: Option<NodeIdentity>) -> Result<(), String> {
+        let mut mine = mine.lock();
         let Some(said) = said.filter(|said| mine.nodes.contains_key(&said.node)) else { return Ok(()) };
         if let Err(why) = mine.sightings.check(&said) {
             mine.sightings.note_refused(&said);
@@ -161,6 +161,12 @@ impl Network {
         }
         let port = self.ports.lock().get(&to).cloned().ok_or("the node is down")?;
         let said = mine.lock().identity.ok_or("the sender has no identity")?;
+        let named = port.lock().identity;
+        if let Err(why) = self.check_welcome(&mine, named) {
+            // The next attempt to connect comes after a pause.
+            self.world.sleep(GIVEN_UP).await;
+            return Err(why);
+        }
         let (sender, handler) = {
             let mut port = port.lock();
             if let Some(number) = expected
@@ -176,7 +182,6 @@ impl Network {
             }
             (sender, port.handler.as_ref().and_then(Weak::upgrade).ok_or("the node does not serve yet")?)
         };
-        self.check_answering(&port, &mine)?;
         if self.is_unlucky() {
             let repeated = handler.handle(sender, request.clone());
             self.world.spawn("repeated request", Box::pin(async move { drop(repeated.await) }));

@@ -1,11 +1,12 @@
 //! What nodes show of replicas that have stopped, of leaders without a majority, and of a log that all groups fill at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use esker_cluster::view::ClusterView;
 use esker_device::Runtime;
-use esker_engine::{ClusterError, Error};
+use esker_engine::Error;
 use parking_lot::Mutex;
 
 use crate::machines::Machines;
@@ -65,19 +66,21 @@ fn writes_of_all_groups_at_once_stop_no_replica_with_a_short_log() {
     let world = machines.world.clone();
     world.run(async {
         machines.start_all().await;
-        let left = Arc::new(Mutex::new(36));
-        for writer in 0..36_u64 {
-            let (nodes, clock, left) = (machines.nodes.clone(), world.clone(), left.clone());
+        let (left, is_over) = (Arc::new(Mutex::new(120)), Arc::new(AtomicBool::new(false)));
+        for writer in 0..120_u64 {
+            let (nodes, clock) = (machines.nodes.clone(), world.clone());
+            let (left, is_over) = (left.clone(), is_over.clone());
             let task = async move {
-                for round in 0..6_u64 {
+                for attempt in writer.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
                     let value: Vec<u8> = (0..750).flat_map(|_| clock.random().to_le_bytes()).collect();
-                    for attempt in writer.. {
-                        let node = nodes.lock().values().nth(attempt as usize % 3).cloned().expect("a node");
-                        match node.store.put(format!("key{writer}"), value.clone()).await {
-                            Ok(_) | Err(Error::Cluster(ClusterError::Uncertain { .. })) => break,
-                            Err(Error::Cluster(_)) => clock.sleep(Duration::from_millis(20)).await,
-                            Err(error) => panic!("round {round}: {error}"),
-                        }
+                    let node = nodes.lock().values().nth(attempt as usize % 3).cloned().expect("a node");
+                    match node.store.put(format!("key{writer}"), value).await {
+                        Ok(_) => (),
+                        Err(Error::Cluster(_)) => clock.sleep(Duration::from_millis(20)).await,
+                        Err(error) => panic!("attempt {attempt}: {error}"),
                     }
                 }
                 *left.lock() -= 1;
@@ -85,12 +88,12 @@ fn writes_of_all_groups_at_once_stop_no_replica_with_a_short_log() {
             world.spawn("writer", Box::pin(task));
         }
         let stopped = || (1..=3).map(|machine| machines.figure(machine, "stopped")).sum::<f64>();
-        machines
-            .until("all writes end", || {
-                assert_eq!(stopped(), 0.0, "a replica has stopped");
-                *left.lock() == 0
-            })
-            .await;
+        for _ in 0..200 {
+            assert_eq!(stopped(), 0.0, "a replica has stopped");
+            world.sleep(Duration::from_millis(50)).await;
+        }
+        is_over.store(true, Ordering::Relaxed);
+        machines.until("all writes end", || *left.lock() == 0).await;
         machines.check_equal().await;
         assert_eq!(stopped(), 0.0, "a replica has stopped");
     });

@@ -35,16 +35,21 @@ impl Written {
     }
 }
 
+/// Kinds of announced records.
+const PROPOSED: usize = 0;
+const RECEIVED: usize = 1;
+
 /// Room in the log for records that are about to be appended.
 #[must_use = "dropping it ends the announcement"]
 pub struct Announced {
     lane: Arc<LogLane>,
+    kind: usize,
     bytes: u64,
 }
 
 impl Drop for Announced {
     fn drop(&mut self) {
-        self.lane.announced.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.lane.announced[self.kind].fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
 
@@ -164,17 +169,30 @@ impl GroupLog {
         (self.lane.state.lock().contents.live_bytes(), self.lane.usable_bytes())
     }
 
-    /// Announces records of this many bytes, if current records take at most `full_bytes`, and with all that are announced at
-    /// most `limit_bytes`. The latter does not hold for the only announcement. The owner appends under the returned value, which
-    /// ends the announcement: the records are current by then.
-    pub fn announce(&self, bytes: u64, full_bytes: u64, limit_bytes: u64) -> Option<Announced> {
+    /// Announces records of this many bytes that this node proposes, if current records take at most `full_bytes`, and all
+    /// proposals that are announced at most `limit_bytes`. The latter does not hold for the only one. Dropping the returned value
+    /// ends the announcement.
+    pub fn announce_proposed(&self, bytes: u64, full_bytes: u64, limit_bytes: u64) -> Option<Announced> {
         let state = self.lane.state.lock();
-        let (current, announced) = (state.contents.live_bytes(), self.lane.announced.load(Ordering::Relaxed));
-        let fits = announced == 0 || current + announced + bytes <= limit_bytes;
-        (fits && current <= full_bytes).then(|| {
-            self.lane.announced.fetch_add(bytes, Ordering::Relaxed);
-            Announced { lane: self.lane.clone(), bytes }
-        })
+        let announced = self.lane.announced[PROPOSED].load(Ordering::Relaxed);
+        let fits = announced == 0 || announced + bytes <= limit_bytes;
+        (fits && state.contents.live_bytes() <= full_bytes).then(|| self.announced(PROPOSED, bytes))
+    }
+
+    /// Announces records of this many bytes that another node sent, if they, all that are current and all received ones that are
+    /// announced take at most `limit_bytes`. The only one may take more. Dropping the returned value ends the announcement: the
+    /// records are current by then.
+    pub fn announce_received(&self, bytes: u64, limit_bytes: u64) -> Option<Announced> {
+        let state = self.lane.state.lock();
+        let (current, announced) =
+            (state.contents.live_bytes(), self.lane.announced[RECEIVED].load(Ordering::Relaxed));
+        let fits = current + announced + bytes <= limit_bytes || (announced == 0 && current <= limit_bytes);
+        fits.then(|| self.announced(RECEIVED, bytes))
+    }
+
+    fn announced(&self, kind: usize, bytes: u64) -> Announced {
+        self.lane.announced[kind].fetch_add(bytes, Ordering::Relaxed);
+        Announced { lane: self.lane.clone(), kind, bytes }
     }
 
     async fn change(&self, key: LogKey, value: &[u8]) -> Result<Written> {

@@ -94,8 +94,8 @@ pub(crate) struct LogLane {
     pub(super) slots: u32,
     /// Number of records, from the first one ever, that the opening found.
     pub(super) found_records: u64,
-    /// Bytes of records that are about to be appended, as their owner announced.
-    pub(super) announced: AtomicU64,
+    /// Bytes of records that are about to be appended, as their owner announced: proposed and received ones.
+    pub(super) announced: [AtomicU64; 2],
     /// Number of slots that it may use for a while, so that the oldest ones can be freed. More than `slots` only if an opening
     /// found nearly all of these used, as a crash leaves the segment that was open.
     slots_for_relief: u32,
@@ -164,7 +164,7 @@ impl LogLane {
             pool,
             slots,
             found_records: next_number,
-            announced: AtomicU64::new(0),
+            announced: Default::default(),
             slots_for_relief,
             state: Mutex::new(state),
             work,
