@@ -15,7 +15,7 @@ use crate::support::Tiers;
 use crate::watcher::Watcher;
 
 /// Number of seeds without a variable.
-const SEEDS: u64 = 200;
+const SEEDS: u64 = 100;
 /// Faults of a run.
 const FAULTS: u64 = 5;
 /// Maximum number of machines that run.
