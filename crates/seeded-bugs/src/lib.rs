@@ -503,8 +503,6 @@ bugs! {
     TruncationNotDurable,
     /// A keyspace that holds a part of a snapshot is taken for the whole when the node starts.
     PartTakenForKeyspace,
-    /// A clear does not wait for writes that were evaluated before it.
-    ClearOvertakesWrite,
     /// The number of starts of a node is not durable when another node hears of it.
     StartsNotDurable,
     /// The cluster forgets which nodes were removed.

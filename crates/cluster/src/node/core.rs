@@ -12,9 +12,9 @@ use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
 use super::identity::Identity;
+use super::message_queues::Publishing;
 use super::noting::Noted;
-use super::publishing::Publishing;
-use super::reports::{CopyRate, Reports};
+use super::reported::{CopyRate, Reports};
 use super::settings::NodeSettings;
 use super::states::PeerStates;
 use crate::group::{Group, GroupError, NotReady};

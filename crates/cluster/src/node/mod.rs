@@ -5,9 +5,9 @@
 //!   `recover` makes a node the only one, after a majority is lost.
 //! * `replicator`, `viewing`, `handler`: the node as the engine, the server and other nodes see it.
 //! * `members`: joins and removals, made by the leader of the meta group.
-//! * `reports`: what nodes say of themselves, and of the groups that they lead; `placing`: which nodes hold which groups.
+//! * `reports`, `reported`: what nodes say of themselves, and of the groups that they lead; `placing`: which nodes hold which groups.
 //! * `reconcile`: the task that makes each group's members and leader what `plan` says; `retiring`: gives space back.
-//! * `publishing`: messages of PUBLISH for the subscribers of other nodes.
+//! * `publishing`, `message_queues`: messages of PUBLISH for the subscribers of other nodes.
 //! * `topology`, `metrics`: nodes, groups and figures at one moment.
 //! * `core`: what these share.
 
@@ -17,6 +17,7 @@ mod handler;
 mod identity;
 mod joining;
 mod members;
+mod message_queues;
 mod metrics;
 mod noting;
 mod open;
@@ -26,6 +27,7 @@ mod publishing;
 mod reconcile;
 mod recover;
 mod replicator;
+mod reported;
 mod reports;
 mod retiring;
 mod settings;

@@ -163,8 +163,7 @@ impl Writer {
         }
         // A write that was evaluated before a clear must not follow it in the log. This waits until such writes are applied.
         // The clears hold it, because one that is answered as uncertain may be applied later.
-        let is_behind = !planted(Bug::ClearOvertakesWrite);
-        let all = Arc::new(if is_behind { Some(self.lane.reserve_all().await?) } else { None });
+        let all = Arc::new(self.lane.reserve_all().await?);
         let (mut refused, mut cleared) = (None, Vec::new());
         for group in data_groups().map(|keyspace| keyspace.number()) {
             match replicator.term(group) {
