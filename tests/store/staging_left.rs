@@ -25,8 +25,14 @@ fn after_a_kill(device: &MemoryDevice) -> Arc<MemoryDevice> {
 /// state.
 fn put_and_kill(options: Options, device: &MemoryDevice, staging: &Path) -> Arc<MemoryDevice> {
     let store = Blocking::open(options.staging(staging)).expect("the store opens");
+    // However long the put takes, the device does not get it before the kill: a put is written after a second.
+    device.set_faults(Box::new(|operation: &Operation| match operation.kind {
+        OperationKind::Write => Fault::Late(Duration::from_secs(20)),
+        _ => Fault::None,
+    }));
     store.put("k", "acknowledged").expect("the put succeeds");
     let killed = (after_a_kill(device), fs::read(staging).expect("it is read"));
+    device.clear_faults();
     store.close().expect("the store closes");
     fs::write(staging, killed.1).expect("it is as the kill left it");
     killed.0
