@@ -1,6 +1,7 @@
 //! Runs every command of docs/tutorial.md in one shell, and compares its output with the printed one: `…` stands for any text.
 
 use std::collections::BTreeMap;
+use std::os::unix::process::CommandExt;
 use std::process::ChildStdin;
 use std::sync::mpsc::{Receiver, channel};
 
@@ -59,7 +60,7 @@ impl Shell {
         let mut command = Command::new("bash");
         command.current_dir(directory).env_clear().env("PATH", path).arg("--norc");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        let mut process = command.process_group(0).spawn().unwrap();
         let (commands, output) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
         let (send, lines) = channel();
         std::thread::spawn(move || {
@@ -94,8 +95,10 @@ impl Shell {
 }
 
 impl Drop for Shell {
+    /// Ends the shell and its servers, also in the middle of a command that waits.
     fn drop(&mut self) {
-        let _ = writeln!(self.commands, "kill -9 $(jobs -p) 2> killed; wait; exit");
+        let group = format!("-{}", self.process.id());
+        let _ = Command::new("kill").args(["-9", "--", &group]).status();
         let _ = self.process.wait();
     }
 }
