@@ -263,11 +263,11 @@ async fn page_shows_the_cluster_of_a_member_only() {
     let expected = "h2: Cluster\n\
         p: no leader with a majority is reachable: group 3\n\
         p: fewer than 3 copies: group 1 (2), group 2 (2), group 3 (2), meta group (2)\n\
-        tr: node state groups led\n\
-        tr: 10.0.0.1:7001 (this node) reachable 2\n\
-        tr: 10.0.0.2:7002 reachable 0\n\
-        tr: [::1]:7003 unreachable 0\n\
-        div: largest lag: 60 entries\n\
+        tr: node state groups led groups held\n\
+        tr: 10.0.0.1:7001 (this node) reachable 2 0\n\
+        tr: 10.0.0.2:7002 reachable 0 0\n\
+        tr: [::1]:7003 unreachable 0 0\n\
+        div: largest lag: 60 entries, groups being copied: 3 (3.00 MiB, at 0 B a second)\n\
         bad: no leader with a majority is reachable: group 3\n\
         bad: fewer than 3 copies: group 1 (2), group 2 (2), group 3 (2), meta group (2)\n\
         bad: unreachable\n";
