@@ -226,7 +226,7 @@ def main():
 
     def redis():
         port = free_port()
-        words = [arguments.redis, "--port", str(port), "--save", "", "--dir", directory, "--repl-diskless-sync-delay", "0"]
+        words = [arguments.redis, "--port", str(port), "--save", "", "--dir", directory, "--repl-diskless-sync-delay", "2"]
         # So that the changes since the kill are still there, however slow this machine is.
         words += ["--repl-backlog-size", "256mb", "--client-output-buffer-limit", "replica 0 0 0"]
         processes.append(subprocess.Popen(words, stdout=subprocess.DEVNULL))

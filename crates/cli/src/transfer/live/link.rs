@@ -2,7 +2,9 @@
 //! follow it, and acknowledges the offset up to which the target has them.
 //!
 //! 1. `PSYNC ? -1` asks for a snapshot; `PSYNC id offset` for the commands from an offset on, which the source has for a while.
-//! 2. While the snapshot is read, a line end every second shows the source that its replica is alive; after it `REPLCONF ACK`.
+//! 2. Nothing is sent until the snapshot begins: a source that delays it (`repl-diskless-sync-delay`, 5 seconds by default) waits
+//!    until its replica has been silent for that long. While the snapshot is read, a line end every second shows the source that
+//!    its replica is alive; after it `REPLCONF ACK`.
 //! 3. The reader stops while [`EVENT_BYTES_MAX`] are waiting for the target.
 
 use std::cell::RefCell;
@@ -128,11 +130,16 @@ struct Wire {
     shared: Arc<Shared>,
     last_sign: Instant,
     was_online: bool,
+    /// True until the snapshot or the stream begins: a sign of life would put off its snapshot.
+    waits_for_snapshot: bool,
 }
 
 impl Wire {
     /// Sends a sign of life if one is due.
     fn keep_alive(&mut self) -> io::Result<()> {
+        if self.waits_for_snapshot {
+            return Ok(());
+        }
         let is_online = self.shared.is_online.load(Ordering::Relaxed);
         // The source sends commands after the first acknowledgement.
         let is_due = self.last_sign.elapsed() >= SIGN_EVERY || is_online != self.was_online;
@@ -198,7 +205,7 @@ impl Reader {
         let cannot = |error: io::Error| Failure::Failed(format!("cannot read {name}: {error}"));
         stream.get_ref().set_read_timeout(TURN).map_err(cannot)?;
         let (shared, last_sign) = (self.shared.clone(), Instant::now());
-        let wire = Wire { stream, shared, last_sign, was_online: false };
+        let wire = Wire { stream, shared, last_sign, was_online: false, waits_for_snapshot: true };
         let wire = Rc::new(RefCell::new(wire));
         let mut input = Input::of(Box::new(Bounded(wire.clone())), name.clone(), None);
         let answer = line(&mut input)?;
@@ -210,6 +217,7 @@ impl Reader {
                 (self.snapshot(&wire, input)?, offset)
             }
             (["+CONTINUE", id @ ..], Some(from)) => {
+                wire.borrow_mut().waits_for_snapshot = false;
                 let id = id.first().map_or(from.id, |id| (*id).to_owned());
                 self.event(&wire, Event::Continued(id))?;
                 (input.into_reader(), from.offset)
@@ -240,6 +248,7 @@ impl Reader {
     ) -> Result<BufReader<Box<dyn Read>>, Failure> {
         let name = input.name.clone();
         let head = line(&mut input)?;
+        wire.borrow_mut().waits_for_snapshot = false;
         let length = head.strip_prefix('$').ok_or_else(|| unexpected(&name, &head))?;
         let mark = length.strip_prefix("EOF:").map(str::to_owned);
         input.total = if mark.is_none() { length.parse().ok() } else { None };
