@@ -65,10 +65,11 @@ impl Lane {
     /// Waits for the turn of a plain put of some keys. The turn should be released as soon as the put is appended, because the
     /// next holder waits for earlier appends anyway.
     pub(crate) async fn turn(&self, keys: Vec<u64>) -> Result<Reservation> {
+        let is_replicated = self.catalog.replicator().is_some();
         let (turn, granted) = {
             let state = self.state.lock();
             self.catalog.space.health.check_writable()?;
-            self.check_given_up(&state.reservations)?;
+            check_given_up(&state.reservations, is_replicated)?;
             state.reservations.share(keys)
         };
         self.wait_granted(granted).await?;
@@ -82,10 +83,11 @@ impl Lane {
     }
 
     async fn grant(&self, take: impl FnOnce(&Reservations) -> Reserved) -> Result<Reservation> {
+        let is_replicated = self.catalog.replicator().is_some();
         let (reservation, granted) = {
             let state = self.state.lock();
             self.catalog.space.health.check_writable()?;
-            self.check_given_up(&state.reservations)?;
+            check_given_up(&state.reservations, is_replicated)?;
             take(&state.reservations)
         };
         self.wait_granted(granted).await?;
@@ -105,14 +107,6 @@ impl Lane {
         }
     }
 
-    /// Refuses a write while too many others gave up: each keeps its place until the writes before it end.
-    fn check_given_up(&self, reservations: &Reservations) -> Result<()> {
-        match reservations.given_up() > GIVEN_UP_MAX && self.catalog.replicator().is_some() {
-            true => Err(Error::Cluster(ClusterError::KeyInDoubt)),
-            false => Ok(()),
-        }
-    }
-
     /// Waits until all records appended before are published. Called by a writer that holds its keys.
     pub(crate) async fn wait_for_earlier(&self) -> Result<()> {
         let earlier = {
@@ -125,5 +119,13 @@ impl Lane {
             earlier.wait().await?;
         }
         Ok(())
+    }
+}
+
+/// Refuses a write of a replicated store while too many others gave up: each keeps its place until the writes before it end.
+fn check_given_up(reservations: &Reservations, is_replicated: bool) -> Result<()> {
+    match is_replicated && reservations.given_up() > GIVEN_UP_MAX {
+        true => Err(Error::Cluster(ClusterError::KeyInDoubt)),
+        false => Ok(()),
     }
 }
