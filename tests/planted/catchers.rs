@@ -264,7 +264,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(PlacementChangedMidway, "esker_cluster", "place::tests::groups_get_copies_and_a_new_node_gets_its_share_only_by_balancing"),
     row(VoteAfterReply, "cluster", "suite::storage_suite_passes_on_one_device_with_power_cuts"),
     row(TruncationNotDurable, "cluster", "suite::storage_suite_passes_on_one_device_with_power_cuts"),
-    row(PartTakenForKeyspace, "cluster", "groups::part_of_a_snapshot_is_not_taken_for_the_keyspace"),
+    row(PartTakenForKeyspace, "cluster", "installs::part_of_a_snapshot_is_not_taken_for_the_keyspace"),
     row(StartsNotDurable, "cluster", "membership::number_of_starts_is_durable_before_another_node_hears_of_it"),
     row(RemovedNodesForgotten, "cluster", "membership::removed_node_does_not_come_back_under_its_number"),
     row(ReadsNotConfirmed, "protocol", "cluster::reads::reads_of_another_group_in_the_pipeline_may_be_repeated"),

@@ -1,4 +1,4 @@
-//! Snapshots that come late, are not needed, or find no room; and writes whose keys are in doubt.
+//! Snapshots: sent, interrupted, late, not needed, or without room; and writes whose keys are in doubt.
 
 use bytes::Bytes;
 use std::sync::Arc;
@@ -10,9 +10,24 @@ use esker_device::Runtime;
 use esker_engine::{ClusterError, Error};
 use parking_lot::Mutex;
 
-use crate::groups::leave_behind;
 use crate::stores::{GROUP, Put, Stores, number_of, numbered, put};
 use crate::support::Tiers;
+
+/// Has the leader write until the log that a stopped node needs is purged. Returns the leader.
+async fn leave_behind(stores: &mut Stores, number: u64) -> u64 {
+    stores.crash(number);
+    let leader = stores.wait_for_leader().await;
+    let behind = stores.group(leader).status().last_index;
+    let store = stores.store(leader);
+    for number in 0..400 {
+        assert_eq!(put(&store, &format!("key{}", number % 90), &numbered(number)).await, Put::Done);
+        if stores.group(leader).status().purged > behind {
+            return leader;
+        }
+        stores.world.sleep(Duration::from_millis(20)).await;
+    }
+    panic!("seed {}: the log is not purged: {:?}", stores.world.seed(), stores.group(leader).status());
+}
 
 /// Returns the proof of a leader's snapshot up to an index, as the sender encodes it.
 fn proof(term: u64, leader: u64, index: u64) -> Bytes {
@@ -160,4 +175,101 @@ fn write_of_a_key_in_doubt_is_refused_after_a_while() {
         assert_ne!(value, Some(2), "a write that was refused was done");
     });
     stores.end();
+}
+
+#[test]
+fn follower_whose_log_was_purged_gets_a_snapshot() {
+    for seed in 0..4 {
+        let mut stores = Stores::new(seed, Tiers::Both, if seed == 0 { 0 } else { 30 });
+        let world = stores.world.clone();
+        world.run(async {
+            stores.found().await;
+            assert_eq!(stores.wait_for_leader().await, 1);
+            assert_eq!(put(&stores.store(1), "gone", &numbered(1)).await, Put::Done);
+            stores.settled().await;
+            let leader = leave_behind(&mut stores, 3).await;
+            stores.store(leader).delete("gone").await.expect("it is deleted");
+            stores.start(3).await;
+            let keys = stores.settled().await;
+            assert!(keys.len() >= 20 && !keys.contains_key(&b"gone"[..]), "seed {seed}: {}", keys.len());
+            let (sent, got) = (stores.group(leader).status().counters, stores.group(3).status().counters);
+            assert!(sent.snapshots_sent > 0 && sent.snapshot_bytes > 1000, "{sent:?}");
+            assert_eq!(got.snapshots_received, 1, "{got:?}");
+        });
+        stores.end();
+    }
+}
+
+/// Cuts the power of the receiver, or of the sender, after each number of parts.
+#[test]
+fn snapshot_that_is_interrupted_is_sent_again() {
+    for (seed, of_sender) in (0..8).flat_map(|seed| [(seed, false), (seed, true)]) {
+        let mut stores = Stores::new(seed, Tiers::Fast, 0);
+        let world = stores.world.clone();
+        world.run(async {
+            stores.found().await;
+            stores.settled().await;
+            let leader = leave_behind(&mut stores, 3).await;
+            stores.start(3).await;
+            let parts = 1 + seed;
+            let came = |stores: &Stores| *stores.net.parts.lock() >= parts;
+            stores.wait_for(came, "parts arrive").await;
+            let victim = if of_sender { leader } else { 3 };
+            stores.crash(victim);
+            if of_sender {
+                world.sleep(Duration::from_secs(2)).await;
+            }
+            stores.start(victim).await;
+            let keys = stores.settled().await;
+            assert!(keys.len() >= 20, "seed {seed}");
+            // A restart finds the same, from the floor that the snapshot set.
+            stores.crash(3);
+            stores.start(3).await;
+            assert!(stores.settled().await == keys);
+        });
+        stores.end();
+    }
+}
+
+/// A node loses power while it receives a snapshot, and its next leader could continue its log where it ended.
+#[test]
+fn part_of_a_snapshot_is_not_taken_for_the_keyspace() {
+    for seed in 0..3 {
+        let mut stores = Stores::new(seed, Tiers::Fast, 0);
+        let world = stores.world.clone();
+        world.run(async {
+            stores.found().await;
+            stores.settled().await;
+            for number in 0..20 {
+                assert_eq!(
+                    put(&stores.store(1), &format!("early{number}"), &numbered(number)).await,
+                    Put::Done
+                );
+            }
+            let keys = stores.settled().await;
+            assert_eq!(keys.len(), 20);
+            let written = stores.group(3).status().applied;
+            stores.wait_for(|stores| stores.group(3).status().floor >= written, "a floor is noted").await;
+            // The second node keeps its whole log.
+            let entries = std::mem::replace(&mut stores.settings.log_entries, u64::MAX);
+            stores.crash(2);
+            stores.start(2).await;
+            stores.settings.log_entries = entries;
+            stores.settled().await;
+            assert_eq!(leave_behind(&mut stores, 3).await, 1);
+            stores.start(3).await;
+            let came = |stores: &Stores| *stores.net.parts.lock() > seed;
+            stores.wait_for(came, "parts arrive").await;
+            stores.crash(3);
+            stores.crash(1);
+            stores.start(3).await;
+            stores.wait_for(|stores| stores.leader() == Some(2), "the second node leads").await;
+            assert_eq!(stores.group(2).status().purged, 0);
+            assert_eq!(put(&stores.store(2), "late", &numbered(1)).await, Put::Done);
+            stores.start(1).await;
+            let keys = stores.settled().await;
+            assert!(keys.keys().filter(|key| key.starts_with(b"early")).count() == 20, "seed {seed}");
+        });
+        stores.end();
+    }
 }
