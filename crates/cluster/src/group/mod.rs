@@ -283,12 +283,12 @@ impl Group {
     /// Stops the replica. Proposals that wait are refused, and those on their way end as uncertain. The log and the keyspace
     /// stay.
     pub async fn stop(&self) {
-        let member = self.running();
-        *self.slot.lock() = Slot::Stopped("the node is ending".into());
+        // Under one lock: a member that is started meanwhile is either this one, or refused.
+        let before = std::mem::replace(&mut *self.slot.lock(), Slot::Stopped("the node is ending".into()));
         self.queue.stop();
         self.upkeep.notify_one();
         self.no_longer_serves();
-        if let Ok(instance) = member {
+        if let Slot::Running(instance) = before {
             instance.stop().await;
         }
     }

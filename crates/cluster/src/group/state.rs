@@ -1,4 +1,4 @@
-//! What a replica keeps between the steps of its tasks.
+//! State that a replica keeps between the steps of its tasks.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(super) struct Incoming {
     pub(super) last_part: Duration,
 }
 
-/// What a group keeps of its log.
+/// Marks and floors of the log of a group.
 pub(super) struct Kept {
     pub(super) last_floor: Duration,
     pub(super) bytes_at_floor: u64,
@@ -44,7 +44,8 @@ impl Kept {
 
     /// Notes how many bytes were applied up to an index. A member that has started anew counts from 0.
     pub(super) fn mark(&mut self, index: u64, bytes: u64) {
-        if self.marks.back().is_some_and(|(_, last)| *last > bytes) {
+        let newest = self.marks.back().map_or(0, |(_, last)| *last);
+        if bytes < newest.max(self.bytes_at_floor) {
             (self.bytes_at_floor, self.marks) = (0, VecDeque::new());
         }
         if self.marks.back().is_none_or(|(_, last)| bytes >= last + MARK_BYTES) {

@@ -8,7 +8,6 @@ use esker_engine::Announced;
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::select;
 
-use super::state::Kept;
 use super::status::count;
 use super::{Group, Instance, Slot};
 
@@ -83,10 +82,6 @@ impl Group {
         let (settings, applied, is_full) = (&self.parts.settings, instance.applied(), self.is_above(0));
         let is_due = {
             let mut kept = self.kept.lock();
-            if applied.bytes < kept.bytes_at_floor {
-                // Another member counts from 0: it was started after a snapshot.
-                *kept = Kept::new(kept.last_floor);
-            }
             kept.mark(applied.index, applied.bytes);
             let is_old = self.now().saturating_sub(kept.last_floor) >= settings.floor_interval;
             let is_long = applied.bytes.saturating_sub(kept.bytes_at_floor) >= settings.floor_bytes;
