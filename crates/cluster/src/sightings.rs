@@ -1,4 +1,4 @@
-//! How a disk is recognized that was rolled back to an earlier state: a copy or a snapshot of it was started again, or its drive
+//! Recognizes a disk that was rolled back to an earlier state: a copy or a snapshot of it was started again, or its drive
 //! lost writes that it had reported as durable. Such a node has forgotten votes and entries that others count on.
 //!
 //! A node says in each hello how often it has started, and of each of its last starts a random number, the *instance*, and the
@@ -71,7 +71,7 @@ impl StartHistory {
     }
 }
 
-/// What a node remembers of another one.
+/// Record that a node keeps of another one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sighting {
     /// Number of the node.
@@ -111,7 +111,7 @@ impl Sighting {
     }
 }
 
-/// What a node remembers of all others.
+/// Records that a node keeps of all others.
 #[derive(Clone, Debug, Default)]
 pub struct Sightings {
     /// With the starts that an accepted node said of itself.

@@ -1,4 +1,4 @@
-//! What a server sees of its cluster.
+//! The view that a server has of its cluster.
 
 use std::fmt;
 use std::ops::Range;

@@ -18,7 +18,7 @@ const CLEAR: u8 = 0xff;
 /// Maximum length in bytes of the version and the number of proposals.
 const HEAD_BYTES: usize = 1 + 10;
 
-/// What a proposal of an entry does.
+/// A proposal in an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Changes that become visible as a whole.

@@ -1,4 +1,4 @@
-//! What the leader of a group is asked to do.
+//! Requests to the leader of a group.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

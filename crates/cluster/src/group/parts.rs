@@ -1,4 +1,4 @@
-//! What a replica is started with.
+//! Parts and settings of a replica.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ impl Default for GroupSettings {
     }
 }
 
-/// What a replica is started with.
+/// Parts with which a replica starts.
 #[derive(Clone)]
 pub struct GroupParts {
     /// Number of the group, which is that of its keyspace.

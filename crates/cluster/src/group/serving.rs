@@ -15,7 +15,7 @@ const FOLLOWED: u32 = 2;
 /// No term, and no node.
 const NONE: u64 = u64::MAX;
 
-/// Whether this replica serves its group, and until when no other one can.
+/// Serving state: the term in which this replica serves its group, and the time until which no other one can.
 pub(super) struct Serving {
     /// Lease of followers.
     lease: Duration,

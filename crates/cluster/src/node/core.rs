@@ -47,7 +47,7 @@ pub struct Node {
     /// True once the leader of the meta group knows this node's addresses.
     pub(super) is_announced: AtomicBool,
     pub(super) is_announcing: AtomicBool,
-    /// What nodes said of themselves.
+    /// Reports of nodes.
     pub(super) reports: ArcSwap<Reports>,
     pub(super) is_reporting: AtomicBool,
     pub(super) is_placing: AtomicBool,

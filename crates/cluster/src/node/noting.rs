@@ -9,7 +9,7 @@ use crate::sightings::Sighting;
 /// Rounds between two notes of positions.
 const POSITION_ROUNDS: u64 = 20;
 
-/// What is noted.
+/// A durable note of a node.
 pub(super) struct Noted {
     sightings: Vec<Sighting>,
     /// Sum of the indexes that the groups had applied.

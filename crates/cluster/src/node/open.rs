@@ -134,7 +134,7 @@ fn hello(identity: &Identity, (starts, history): (u64, StartHistory)) -> NodeIde
     NodeIdentity { cluster, node, store, starts, history }
 }
 
-/// What a node is made of.
+/// The parts of a node.
 struct Parts {
     identity: Identity,
     settings: NodeSettings,

@@ -24,7 +24,7 @@ const AFTER_TRANSFER: Duration = Duration::from_secs(30);
 /// Number of rounds between two reports, after which the placement is decided.
 const REPORT_ROUNDS: u64 = 2;
 
-/// What the task remembers of a group.
+/// State that the task keeps of a group.
 #[derive(Default)]
 struct Watched {
     /// True while a change is on its way.

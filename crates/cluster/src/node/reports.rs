@@ -1,4 +1,4 @@
-//! What nodes report of themselves and of the groups that they lead. Each node reports to the leader of the meta group, whose
+//! Reports of nodes about themselves and the groups that they lead. Each node reports to the leader of the meta group, whose
 //! answer has the reports of all: so every node knows the leader of each group, whether it holds a replica or not.
 //!
 //! Reports are advice: the members of a group are decided by its log, the placement by the log of the meta group.

@@ -30,7 +30,7 @@ pub struct GroupReport {
     pub learners: Vec<u64>,
 }
 
-/// What a node reports to the leader of the meta group.
+/// Report of a node to the leader of the meta group.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeReport {
     /// The node.

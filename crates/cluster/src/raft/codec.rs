@@ -135,7 +135,7 @@ pub(super) fn decode_entry(bytes: &Bytes) -> io::Result<Entry> {
     read().ok_or_else(|| damaged("an entry"))
 }
 
-/// What the keyspace of a group holds before the log is applied to it.
+/// Content of the keyspace of a group before the log is applied to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
     /// Nothing that is known: everything is in the log.

@@ -14,7 +14,7 @@ use super::types::{LeaderId, LogId, Outcome, StoredMembership, TypeConfig};
 type Meta = SnapshotMeta<LeaderId, u64, ()>;
 type Shot = Snapshot<LeaderId, u64, (), Bytes>;
 
-/// What a group replicates. Replicas that applied the same entries are equal.
+/// State that a group replicates. Replicas that applied the same entries are equal.
 pub trait GroupMachine: Send + Sync + 'static {
     /// Applies the change of an entry, and returns the result for its writer.
     ///

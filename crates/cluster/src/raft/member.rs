@@ -1,4 +1,4 @@
-//! What a member of a group and its owner are to each other.
+//! The interface between a member of a group and its owner.
 
 use std::io;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) struct Brief {
 /// The end of an entry.
 pub(crate) enum WriteEnd {
     /// It was applied here. The versions of its proposals, 8 bytes each.
-    Applied(bytes::Bytes),
+    Applied(Bytes),
     /// It is certainly not done.
     Refused(NotReady),
     /// It may be done now, later or never.

@@ -1,4 +1,4 @@
-//! What a replicated store and its cluster are to each other. See `docs/decisions/0051-groups.md`.
+//! The interface between a replicated store and its cluster. See `docs/decisions/0051-groups.md`.
 //!
 //! In a replicated store, a write is evaluated as usual: its keys are reserved, and existing records are read. Instead of
 //! being appended to a lane, its final records go to the [`Replicator`]. Once they are committed, every node applies them

@@ -7,7 +7,7 @@
 
 use esker_engine::Bytes;
 
-/// What a command means.
+/// Effect of a command on the target.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Change {
     /// No key changes.

@@ -26,7 +26,7 @@ const MARGIN_MS: u64 = 1000;
 const REREADS: usize = 3;
 const REREAD_AFTER: Duration = Duration::from_millis(100);
 
-/// What a pass does with differences.
+/// Treatment of differences by a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Action {
     /// Counts them.
