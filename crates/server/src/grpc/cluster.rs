@@ -29,6 +29,14 @@ struct Named {
     are_in_several: bool,
 }
 
+/// The groups led here when a page of a scan began.
+#[derive(Clone, Copy)]
+pub(super) struct ScanGroups {
+    led: GroupSet,
+    /// Number of changes of leadership at that time.
+    leader_changes: u64,
+}
+
 /// A call of a node of a cluster.
 #[derive(Clone)]
 pub(super) struct InCluster {
@@ -53,9 +61,20 @@ impl InCluster {
         Ok(())
     }
 
-    /// Returns true if a scan of this node returns a key.
-    pub(super) fn leads(&self, key: &[u8]) -> bool {
-        self.cluster.leads(key)
+    /// Returns the groups whose keys a page of a scan that begins now may return.
+    pub(super) fn begin_page(&self) -> ScanGroups {
+        ScanGroups { led: self.cluster.led().collect(), leader_changes: self.cluster.all_leader_changes() }
+    }
+
+    /// Returns true if a page of a scan returns a key.
+    pub(super) fn is_scanned(&self, groups: ScanGroups, key: &[u8]) -> bool {
+        groups.led.contains(self.cluster.group_of(key))
+    }
+
+    /// Confirms that a page of a scan was current. Fails if the node no longer leads one of its groups.
+    pub(super) async fn confirm_page(&self, groups: ScanGroups) -> Result<(), Status> {
+        let confirmed = self.cluster.confirm(groups.led, groups.leader_changes).await;
+        confirmed.map_err(|(_, why)| self.refusal(&why))
     }
 
     fn refusal(&self, error: &ClusterError) -> Status {

@@ -143,10 +143,14 @@ impl Scan {
         self.call.follow_user(&self.service)?;
         self.request.check(&self.call)?;
         let most = self.left.min(STEP_ENTRIES_MAX) as usize;
+        let cluster = self.call.cluster.clone().map(|cluster| (cluster.begin_page(), cluster));
         let (entries, looked_at, following) = match self.request.keys_only {
             true => self.keys(cursor, most).await?,
             false => self.entries(cursor, most).await?,
         };
+        if let Some((groups, cluster)) = &cluster {
+            cluster.confirm_page(*groups).await?;
+        }
         self.left = self.left.saturating_sub(looked_at as u64);
         self.cursor = following;
         // Messages before the end of the step carry its start cursor, so a client that resumes there receives the step again.
@@ -157,7 +161,7 @@ impl Scan {
             if !entry.key.starts_with(&self.request.prefix) || !self.call.user.may_read(&entry.key) {
                 continue;
             }
-            if self.call.cluster.as_ref().is_some_and(|cluster| !cluster.leads(&entry.key)) {
+            if cluster.as_ref().is_some_and(|(groups, cluster)| !cluster.is_scanned(*groups, &entry.key)) {
                 continue;
             }
             let more = entry.key.len() + entry.value.len() + 64;

@@ -284,6 +284,11 @@ impl Verb {
         self.has("write") || self.pauses == Pauses::OfWrites
     }
 
+    /// Returns true if the command answers about all keys of its database.
+    pub(in crate::resp) fn is_about_all(&self) -> bool {
+        matches!(self.databases, Databases::Current) && !self.may_write()
+    }
+
     /// Returns true if scripts may call the command.
     pub(in crate::resp) fn runs_in_scripts(&self) -> bool {
         self.in_scripts || self.run.is_on_view()

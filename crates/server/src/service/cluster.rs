@@ -46,12 +46,16 @@ impl GroupSet {
         self.0 |= 1 << group;
     }
 
+    pub(crate) fn contains(self, group: u8) -> bool {
+        self.0 & 1 << group != 0
+    }
+
     pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     fn iter(self) -> impl Iterator<Item = u8> {
-        (0..GROUPS as u8).filter(move |group| self.0 & 1 << group != 0)
+        (0..GROUPS as u8).filter(move |group| self.contains(*group))
     }
 }
 

@@ -131,13 +131,20 @@ async fn scans_and_watches_are_of_groups_led_here() {
     }
     for keys_only in [true, false] {
         let request = pb::ScanRequest { keys_only, ..Default::default() };
-        let mut pages = client.scan(request).await.unwrap().into_inner();
+        let mut pages = client.scan(request.clone()).await.unwrap().into_inner();
         let mut keys = Vec::new();
         while let Some(page) = pages.next().await {
             keys.extend(page.unwrap().entries.into_iter().map(|entry| entry.key));
         }
         keys.sort_unstable();
         assert_eq!(keys, ["b", "c"]);
+        // A page is confirmed for each group that was led when it began.
+        cluster.state().without_lease = vec![1, 2];
+        cluster.state().unconfirmed.insert(2, elsewhere(0));
+        let mut pages = client.scan(request).await.unwrap().into_inner();
+        refused(pages.next().await.unwrap(), Code::FailedPrecondition, "NOT_LEADER");
+        cluster.state().unconfirmed.clear();
+        cluster.state().without_lease.clear();
     }
     let mut watch = client.watch(pb::WatchRequest::default()).await.unwrap().into_inner();
     let started = watch.message().await.unwrap().unwrap().message;

@@ -1,5 +1,7 @@
 //! Commands about the own and other connections: CLIENT, RESET, durability, SLOWLOG, SHUTDOWN.
 
+use std::time::Instant;
+
 use esker_engine::{Durability, WhenFull};
 
 use crate::client::{Client, Running, plain};
@@ -355,8 +357,12 @@ async fn a_policy_of_redis_says_what_a_full_store_does() {
         .await;
     client.ask("CONFIG SET when-full evict", "+OK\r\n").await;
     assert_eq!(server.store.when_full(), WhenFull::Evict);
+    let before = Instant::now();
     client.ask("SET a 1", "+OK\r\n").await;
-    client.ask("OBJECT IDLETIME a", ":0\r\n").await;
+    client.send("OBJECT IDLETIME a\r\n").await;
+    let line = client.line().await;
+    let idle: u64 = line.trim_start_matches(':').trim_end().parse().unwrap_or_else(|_| panic!("{line}"));
+    assert!(idle <= before.elapsed().as_secs() + 1, "{line}");
     client.ask("OBJECT IDLETIME b", "$-1\r\n").await;
     client.send("OBJECT FREQ a\r\n").await;
     assert!(client.line().await.starts_with("-ERR An LFU maxmemory policy is not selected"));

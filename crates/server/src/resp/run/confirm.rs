@@ -12,7 +12,6 @@ use super::batch::Batch;
 use super::pause;
 use crate::resp::commands::slots;
 use crate::resp::session::Session;
-use crate::resp::verb::facts::Databases;
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::error_text;
 use crate::resp::wire::reply::Replies;
@@ -30,7 +29,7 @@ pub(super) struct Check<'s> {
     slot: Option<u16>,
     /// True if the first command may write.
     writes: bool,
-    /// The groups led here before the commands run, if the first command answers about all their keys.
+    /// The groups led here before the commands run, if the first command may answer about all their keys.
     of_all: GroupSet,
     /// The beginning of the answers.
     mark: usize,
@@ -38,16 +37,23 @@ pub(super) struct Check<'s> {
     leader_changes: u64,
 }
 
-/// Returns true for a command, or a transaction with one, that answers about all keys which the node leads.
-fn answers_about_all(verb: &Verb, session: &Session) -> bool {
-    let is_of_all = |verb: &Verb| matches!(verb.databases, Databases::Current) && !verb.may_write();
+/// Returns true for a command, or a transaction with one, that may answer about all keys which the node leads: a script sets
+/// `asks_about_all` if it does.
+fn may_answer_about_all(verb: &Verb, session: &mut Session) -> bool {
+    session.asks_about_all = false;
     match verb.run {
-        Run::Exec => session
-            .transaction
-            .iter()
-            .flat_map(|transaction| transaction.commands())
-            .any(|(verb, _)| is_of_all(verb)),
-        _ => is_of_all(verb),
+        Run::Exec => {
+            let verbs = || session.transaction.iter().flat_map(|transaction| transaction.commands());
+            let is_certain = verbs().any(|(verb, _)| verb.is_about_all());
+            let may = is_certain || verbs().any(|(verb, _)| matches!(verb.run, Run::Script(_)));
+            session.asks_about_all = is_certain;
+            may
+        }
+        Run::Script(_) => true,
+        _ => {
+            session.asks_about_all = verb.is_about_all();
+            session.asks_about_all
+        }
     }
 }
 
@@ -67,7 +73,7 @@ impl<'s> Check<'s> {
             answered: batch.answered,
             slot: slots::key_of(verb, batch.command(batch.next), session).map(slot_of),
             writes: pause::writes(verb, session),
-            of_all: if answers_about_all(verb, session) {
+            of_all: if may_answer_about_all(verb, session) {
                 cluster.led().collect()
             } else {
                 GroupSet::default()
@@ -95,11 +101,11 @@ impl<'s> Check<'s> {
         replies: &mut Replies,
     ) {
         let has_answered = batch.next > self.first || batch.answered > self.answered;
-        let nothing_read = self.slot.is_none() && self.of_all.is_empty();
+        let mut groups = if session.asks_about_all { self.of_all } else { GroupSet::default() };
+        let nothing_read = self.slot.is_none() && groups.is_empty();
         if nothing_read || !has_answered || session.is_settled || planted(Bug::ReadsNotConfirmed) {
             return;
         }
-        let mut groups = self.of_all;
         for index in self.first..batch.next + usize::from(batch.answered > 0) {
             let slot = self.slot(index, batch, session);
             slot.into_iter().for_each(|slot| groups.insert(self.cluster.group_of_slot(slot)));

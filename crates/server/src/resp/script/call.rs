@@ -167,6 +167,7 @@ impl<'c> Caller<'c> {
         self.replies.limit(self.answer_max);
         self.tally.ended(verb.counted_row, 1);
         self.session.remember_read(verb, command);
+        self.session.asks_about_all |= verb.is_about_all();
         if matches!(verb.run, Run::Update(_)) && self.reins.write().is_err() {
             return Err("".into());
         }

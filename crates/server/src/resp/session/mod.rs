@@ -87,6 +87,8 @@ pub(crate) struct Session {
     /// True if the answers of the running group need no confirmation by a cluster: all follow from committed writes, or say
     /// that nothing was done.
     pub(crate) is_settled: bool,
+    /// True if the running group answers about all keys that this node leads in a cluster.
+    pub(crate) asks_about_all: bool,
     /// Commands of the running group that are yet to be counted.
     pub(crate) tally: Tally,
     /// The connection's share of the memory for clients.
@@ -132,6 +134,7 @@ impl Session {
             durability_next: None,
             read_width: READ_WIDTH,
             is_settled: false,
+            asks_about_all: false,
             tally: Tally::default(),
             share: None,
             held_bytes: 0,

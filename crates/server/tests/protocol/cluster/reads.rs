@@ -122,8 +122,14 @@ async fn answers_about_all_keys_are_confirmed_for_all_groups_led_here() {
     client.ask("DBSIZE", "+QUEUED\r\n").await;
     client.send("EXEC\r\n").await;
     assert!(client.line().await.starts_with("-TRYAGAIN "));
+    for (verb, error) in [("EVAL_RO", "-TRYAGAIN "), ("EVAL", "-UNCERTAIN ")] {
+        client.send(&format!("{verb} \"return redis.call('dbsize')\" 0\r\n")).await;
+        let reply = client.line().await;
+        assert!(reply.starts_with(error), "{verb}: {reply}");
+    }
     // Answers that are not about keys need no leader.
     client.ask("PING", "+PONG\r\n").await;
+    client.ask("EVAL \"return 1\" 0", ":1\r\n").await;
     cluster.state().unconfirmed.clear();
     client.ask("DBSIZE", ":0\r\n").await;
 }
