@@ -19,14 +19,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use esker_cluster::wire::Wire;
 use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, RecoveryStep, StepProgress, Store};
 use esker_server::{Addresses, Config, Control, LogFilter, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
 
-use crate::cluster::node::{self, Member};
+use crate::cluster::node::{self, Listening, Member};
 use crate::notify;
 use crate::settings::{ClusterSettings, Outcome, Places, SETTINGS, Settings, example, explain, names};
 use crate::terminal::{Failure, Log, say, start_log};
@@ -252,7 +251,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
 /// Opens the store, and reports the progress meanwhile to clients and to the service manager.
 async fn open(
     options: Options,
-    wire: Option<(Wire, ClusterSettings)>,
+    wire: Option<(Listening, ClusterSettings)>,
     sockets: &mut Sockets,
     config: &Config,
 ) -> Result<Result<(Store, Option<Member>), Unopened>, Failure> {

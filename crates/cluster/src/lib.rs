@@ -18,6 +18,7 @@ pub mod place;
 mod raft;
 pub mod sightings;
 pub mod slots;
+pub mod threads;
 pub mod view;
 pub mod wire;
 

@@ -9,13 +9,13 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::thread::JoinHandle;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use async_executor::Executor;
 use futures_lite::FutureExt;
 use parking_lot::{Condvar, Mutex};
-use rustix::time::{ClockId, clock_gettime};
 
+use crate::clock::Clock;
 use crate::pending::Completion;
 use crate::wake::wake;
 use crate::{Pending, Runtime, Task};
@@ -85,30 +85,6 @@ impl Threads {
     }
 }
 
-/// The clock of a runtime. Nanoseconds in one number need a third of the instructions of `std::time::Instant`, and each get and
-/// put reads them twice.
-#[derive(Clone, Copy)]
-struct Clock {
-    /// Time of the machine's monotonic clock at which this clock began.
-    began_ns: u64,
-}
-
-impl Clock {
-    fn start() -> Clock {
-        Clock { began_ns: Clock::monotonic_ns() }
-    }
-
-    /// Returns the time since the start.
-    fn now(self) -> Duration {
-        Duration::from_nanos(Clock::monotonic_ns() - self.began_ns)
-    }
-
-    fn monotonic_ns() -> u64 {
-        let time = clock_gettime(ClockId::Monotonic);
-        time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-    }
-}
-
 impl Drop for Threads {
     fn drop(&mut self) {
         self.shutdown();
@@ -139,13 +115,11 @@ impl Runtime for Threads {
     }
 
     fn wall_clock_ms(&self) -> u64 {
-        #[expect(clippy::disallowed_methods, reason = "this is the clock that everybody else is given")]
-        let now = SystemTime::now();
-        now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+        Clock::wall_clock_ms()
     }
 
     fn random(&self) -> u64 {
-        getrandom::u64().expect("the system has a source of randomness")
+        Clock::random()
     }
 
     fn spawn(&self, name: &'static str, task: Task) {

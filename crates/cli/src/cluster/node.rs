@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use esker_cluster::node::{Begin, Node, NodeSettings};
 use esker_cluster::peers::NodeIdentity;
+use esker_cluster::threads::NodeThreads;
 use esker_cluster::view::{ClusterView, Topology};
 use esker_cluster::wire::{Secret, Wire, WireSettings, WireTls};
-use esker_device::Threads;
 use esker_engine::Store;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -25,8 +25,14 @@ pub(crate) struct Member {
     wire: Wire,
 }
 
+/// The wire of a node whose store is not open yet, with the threads of the node.
+pub(crate) struct Listening {
+    wire: Wire,
+    threads: Arc<NodeThreads>,
+}
+
 /// Listens for other nodes. Nothing is answered before [`join`].
-pub(crate) async fn listen(given: &ClusterSettings) -> Result<Wire, Failure> {
+pub(crate) async fn listen(given: &ClusterSettings) -> Result<Listening, Failure> {
     let secret = given.secret.as_ref().map(|secret| Secret::new(secret.as_bytes())).transpose();
     let tls = given.tls.as_ref().map(|tls| WireTls {
         certificate: tls.certificate.clone(),
@@ -43,14 +49,17 @@ pub(crate) async fn listen(given: &ClusterSettings) -> Result<Wire, Failure> {
         limits: Default::default(),
     };
     // The store has the identity, and it is not open yet.
-    let nobody = NodeIdentity { cluster: 0, node: 0, store: 1, starts: 0, history: Default::default() };
-    Wire::bind(settings, nobody).await.map_err(wrong)
+    let unknown = NodeIdentity { cluster: 0, node: 0, store: 1, starts: 0, history: Default::default() };
+    let threads = threads()?;
+    let bound = threads.handle().spawn(Wire::bind(settings, unknown)).await;
+    let wire = bound.expect("listening does not panic").map_err(wrong)?;
+    Ok(Listening { wire, threads })
 }
 
 /// Makes an open store a node of its cluster. Waits until another node answers, if the store joins.
 pub(crate) async fn join(
     store: &Store,
-    wire: Wire,
+    Listening { wire, threads }: Listening,
     given: &ClusterSettings,
     resp: &[SocketAddr],
     grpc: &[SocketAddr],
@@ -73,7 +82,7 @@ pub(crate) async fn join(
         settings::Begin::Join(addresses) if addresses.is_empty() => Begin::Member,
         settings::Begin::Join(addresses) => Begin::Join { addresses: addresses.clone() },
     };
-    let mut settings = NodeSettings::new(begin, peers, resp, threads()?);
+    let mut settings = NodeSettings::new(begin, peers, resp, threads);
     settings.grpc = grpc.first().map(reached);
     settings.zone = given.zone.clone();
     settings.replicas = given.replicas as u8;
@@ -113,10 +122,10 @@ impl Member {
     }
 }
 
-/// Starts the threads of the node. They are its own, so that no work of the store delays a heartbeat.
-fn threads() -> Result<Arc<Threads>, Failure> {
+/// Starts the threads of the node. They are its own, so that no work of the store and no client delays a heartbeat.
+fn threads() -> Result<Arc<NodeThreads>, Failure> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Threads::new((cores / 4).max(1))
+    NodeThreads::new((cores / 4).max(1))
         .map_err(|error| Failure::Failed(format!("cannot start threads for the cluster: {error}")))
 }
 

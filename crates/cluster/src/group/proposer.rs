@@ -40,12 +40,15 @@ impl Group {
         let settings = &self.parts.settings;
         while !self.queue.is_stopped() {
             let entry_bytes = settings.entry_bytes.min(self.entry_bytes_max());
+            let in_flight = settings.entries_in_flight;
             let lacks_room = loop {
+                if !self.queue.has_waiting(in_flight) {
+                    break false;
+                }
                 let Some(announced) = self.announce_proposed(self.queue.next_bytes(entry_bytes)) else {
-                    break self.queue.has_waiting(settings.entries_in_flight);
+                    break true;
                 };
-                let batch = self.queue.take(entry_bytes, settings.entries_in_flight, self.now());
-                let Some(batch) = batch else { break false };
+                let Some(batch) = self.queue.take(entry_bytes, in_flight, self.now()) else { break false };
                 self.send(batch, announced).await;
             };
             if lacks_room {

@@ -11,6 +11,10 @@ use super::entry::{Step, step_bytes};
 use crate::raft::error::{GroupError, NotReady};
 use crate::raft::member::WriteEnd;
 
+/// Bytes that wait above which an entry is sent before the one on its way has ended. Below, proposals share the next entry: it costs
+/// the nodes as much as an entry with one proposal.
+const PIPELINE_BYTES: usize = 256 << 10;
+
 type Answer = Result<u64, GroupError>;
 
 /// A proposal that waits for an entry.
@@ -53,6 +57,17 @@ struct State {
     is_stopped: bool,
 }
 
+impl State {
+    /// Returns true if an entry may be sent, as far as the ones on their way decide.
+    fn may_send(&self, in_flight: usize) -> bool {
+        let on_their_way = self.on_their_way.len();
+        let waiting_bytes =
+            || self.bytes - self.on_their_way.values().map(|entry| entry.bytes).sum::<usize>();
+        !self.is_paused
+            && (on_their_way == 0 || on_their_way < in_flight && waiting_bytes() >= PIPELINE_BYTES)
+    }
+}
+
 /// Proposals of a group, in order.
 #[derive(Default)]
 pub(super) struct Queue {
@@ -90,7 +105,7 @@ impl Queue {
     /// Takes proposals of one term that fit in an entry; `None` if none may be sent now.
     pub(super) fn take(&self, entry_bytes: usize, in_flight: usize, now: Duration) -> Option<Batch> {
         let mut state = self.state.lock();
-        if state.is_paused || state.on_their_way.len() >= in_flight {
+        if !state.may_send(in_flight) {
             return None;
         }
         let first = state.waiting.front()?;
@@ -120,13 +135,17 @@ impl Queue {
     /// Returns true if a proposal waits that could be sent now, as far as the queue knows.
     pub(super) fn has_waiting(&self, in_flight: usize) -> bool {
         let state = self.state.lock();
-        !state.is_paused && state.on_their_way.len() < in_flight && !state.waiting.is_empty()
+        state.may_send(in_flight) && !state.waiting.is_empty()
     }
 
     /// Ends an entry: reservations end, then its writers are answered. Returns their number.
     pub(super) fn end(&self, number: u64, end: &WriteEnd) -> u64 {
-        let Some(ended) = self.state.lock().on_their_way.remove(&number) else { return 0 };
-        self.state.lock().bytes -= ended.bytes;
+        let ended = {
+            let mut state = self.state.lock();
+            let Some(ended) = state.on_their_way.remove(&number) else { return 0 };
+            state.bytes -= ended.bytes;
+            ended
+        };
         self.work.notify_one();
         let mut answered = 0;
         for (at, Writer { answer, _held: held }) in ended.writers.into_iter().enumerate() {

@@ -11,6 +11,7 @@ use futures_util::FutureExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::task::yield_now;
 use tokio::time::{Instant, timeout};
 
 use super::frame::{FrameReader, HEAD_BYTES, Head, Heard, Kind, check_length, frame};
@@ -239,9 +240,15 @@ async fn answer(
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
     let ping = frame(version, Kind::Ping, 0, |_| {});
     loop {
-        let next = match outbound.try_recv() {
-            Ok(next) => Some(next),
-            Err(_) => {
+        let mut next = outbound.try_recv().ok();
+        if next.is_none() {
+            // Answers of the other tasks that are ready share a write to the socket.
+            yield_now().await;
+            next = outbound.try_recv().ok();
+        }
+        let next = match next {
+            Some(next) => Some(next),
+            None => {
                 writer.flush().await?;
                 timeout(shared.settings.limits.ping_interval, outbound.recv()).await.unwrap_or_default()
             }

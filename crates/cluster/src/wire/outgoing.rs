@@ -8,6 +8,7 @@ use bytes::{Buf, Bytes};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, BufReader, BufWriter};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
+use tokio::task::yield_now;
 use tokio::time::timeout;
 
 use super::frame::{FrameReader, Heard, Kind, check_length, frame};
@@ -207,14 +208,20 @@ async fn send(
     let mut writer = BufWriter::with_capacity(BUFFER_BYTES, writer);
     let ping = frame(version, Kind::Ping, 0, |_| {});
     loop {
-        if let Some(frame) = link.next(version) {
-            writer.write_all(&frame).await?;
+        let Some(first) = link.next(version) else {
+            if timeout(shared.settings.limits.ping_interval, link.work.notified()).await.is_err() {
+                writer.write_all(&ping).await?;
+                writer.flush().await?;
+            }
             continue;
+        };
+        writer.write_all(&first).await?;
+        // The other tasks that are ready first: requests of all groups, such as their heartbeats, share a write to the socket.
+        yield_now().await;
+        while let Some(frame) = link.next(version) {
+            writer.write_all(&frame).await?;
         }
         writer.flush().await?;
-        if timeout(shared.settings.limits.ping_interval, link.work.notified()).await.is_err() {
-            writer.write_all(&ping).await?;
-        }
     }
 }
 
