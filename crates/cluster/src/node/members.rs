@@ -10,10 +10,7 @@ use crate::meta::table::{
     CLUSTER_KEY, ClusterRecord, drain_key, gone_key, node_key, place_bytes, place_key, record_bytes,
 };
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
-use crate::slots::META_GROUP;
-
-/// Maximum number of nodes of a cluster, which all have the meta group.
-const NODES_MAX: usize = 64;
+use crate::slots::{META_GROUP, NODES_MAX};
 
 impl Node {
     /// Makes a node a member, or notes its new addresses. Answers with all nodes.

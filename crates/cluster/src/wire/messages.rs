@@ -400,6 +400,18 @@ mod tests {
     }
 
     #[test]
+    fn heartbeat_has_the_length_that_estimates_use() {
+        use super::super::frame::HEAD_BYTES;
+        use super::super::{HEARTBEAT_ANSWER_BYTES, HEARTBEAT_BYTES};
+        let (request, response) = raft::heartbeat();
+        let request = request_bytes(&PeerRequest::Raft { group: 1, request });
+        assert_eq!((HEAD_BYTES + request.len()) as u64, HEARTBEAT_BYTES);
+        let position = 8;
+        let response = response_bytes(&PeerResponse::Raft(response));
+        assert_eq!((HEAD_BYTES + position + response.len()) as u64, HEARTBEAT_ANSWER_BYTES);
+    }
+
+    #[test]
     fn counts_beyond_the_bytes_are_refused_before_a_list_is_allocated() {
         // 2^32 - 1 entries, and 2^60 changes.
         let entries = [&[RAFT, 1, 1], &[0; 17][..], &[0, 0], &[0xFF; 4], &[0; 64]].concat();

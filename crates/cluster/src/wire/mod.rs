@@ -89,6 +89,11 @@ use tls::Tls;
 pub use refusal::RefusalReason;
 pub use settings::{Secret, WireError, WireLimits, WireSettings, WireTls};
 
+/// Bytes of the frame of a heartbeat, and of its answer.
+pub const HEARTBEAT_BYTES: u64 = 92;
+/// See [`HEARTBEAT_BYTES`].
+pub const HEARTBEAT_ANSWER_BYTES: u64 = 29;
+
 /// The connections of a node to the others. Clones are handles to the same one; the last one that is dropped closes them.
 #[derive(Clone)]
 pub struct Wire(Arc<Owner>);
