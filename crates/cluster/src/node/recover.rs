@@ -15,6 +15,7 @@ use super::error::NodeError;
 use super::identity::{Identity, Phase};
 use super::settings::NodeSettings;
 use crate::group::{Step, decode_entry, encode_entry};
+use crate::levels::FIRST_LEVEL;
 use crate::meta::table::{
     BALANCE_KEY, CLUSTER_KEY, ClusterRecord, MetaTable, drain_key, gone_key, node_key, place_bytes, place_key,
 };
@@ -52,9 +53,10 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     // 2.
     let replicas = table.cluster.map_or(settings.replicas, |cluster| cluster.replicas);
     let cluster = ClusterRecord { cluster: identity.cluster, groups: identity.groups, replicas };
+    let level = table.level.unwrap_or(FIRST_LEVEL);
     let removal = Step::Changes(removal(identity.node, nodes.values(), &cluster));
     for group in groups.numbers().chain([META_GROUP]) {
-        let removal = (group == META_GROUP).then(|| encode_entry([&removal].into_iter()));
+        let removal = (group == META_GROUP).then(|| encode_entry(level, [&removal].into_iter()));
         let made = GroupStore::new(log.clone(), group).make_sole_voter(identity.node, removal).await;
         made.map_err(|error| NodeError::Group { group, why: error.to_string() })?;
     }

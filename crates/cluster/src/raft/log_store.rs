@@ -184,6 +184,26 @@ impl GroupStore {
         Ok(entries.into_iter().filter_map(change).collect())
     }
 
+    /// Returns the changes of the entries above an index, in their order, and the index of the last entry that was read: `through`, or
+    /// an earlier one once `bytes_max` bytes are reached. `None` if some of the entries are purged.
+    pub(crate) async fn changes_after(
+        &self,
+        after: u64,
+        through: u64,
+        bytes_max: usize,
+    ) -> io::Result<Option<(u64, Vec<Bytes>)>> {
+        let (mut index, mut bytes, mut changes) = (after, 0, Vec::new());
+        while index < through && bytes < bytes_max {
+            let Some(entry) = self.entries(index + 1, index + 2).await?.pop() else { return Ok(None) };
+            index += 1;
+            if let EntryPayload::Normal(Change(change)) = entry.payload {
+                bytes += change.len();
+                changes.push(change);
+            }
+        }
+        Ok(Some((index, changes)))
+    }
+
     async fn entries(&self, first: u64, end: u64) -> io::Result<Vec<Entry>> {
         let bytes = self.log.read(self.group, first..end).await.map_err(failed)?;
         bytes.iter().map(decode_entry).collect()
