@@ -5,9 +5,11 @@ use std::path::Path;
 use super::writer::Writer;
 use super::*;
 
-/// Number of keys of one slot, so that reading them takes several steps, and of pairs that are written meanwhile.
-const KEYS: u64 = 4000;
-const PAIRS: u64 = 40;
+/// Number of keys of one slot, so that reading them takes several steps.
+const KEYS: u64 = 6000;
+/// Writers, each with pairs of its own that it sets again and again while the keys are read.
+const WRITERS: u64 = 4;
+const PAIRS: u64 = 2;
 
 fn value(number: u64) -> String {
     match number % 3 {
@@ -19,10 +21,10 @@ fn value(number: u64) -> String {
     }
 }
 
-/// A pair of keys that one command sets to its number. The second one is read much later than the first, or earlier.
-fn pair(number: u64) -> [String; 2] {
+/// The pair of keys that a writer sets to a number in one command. They are read in different steps, mostly.
+fn pair(writer: u64, number: u64) -> [String; 2] {
     let pair = number % PAIRS;
-    [format!("{{t}}first:{pair}"), format!("second:{{t}}:{pair}")]
+    [format!("{{t}}first:{writer}:{pair}"), format!("second:{{t}}:{writer}:{pair}")]
 }
 
 fn fill(cluster: &mut Cluster) {
@@ -48,8 +50,8 @@ fn backup(cluster: &Cluster, node: usize, verb: &str, directory: &str) -> Result
     cluster.esker_cluster(node, &[verb, directory])
 }
 
-/// Checks a restored cluster. Pairs are equal, and not older than `acknowledged`.
-fn check(cluster: &mut Cluster, acknowledged: u64) {
+/// Checks a restored cluster. Pairs are equal, and the newest of each writer is not older than `acknowledged`.
+fn check(cluster: &mut Cluster, acknowledged: &[u64]) {
     for number in 0..KEYS {
         let expected = if number == 7 { Reply::Null } else { Reply::Text(value(number)) };
         assert_eq!(cluster.ask(&["GET", &format!("{{t}}key:{number}")]), expected, "key {number}");
@@ -62,19 +64,16 @@ fn check(cluster: &mut Cluster, acknowledged: u64) {
     }
     assert_eq!(cluster.ask(&["STRLEN", "long"]), Reply::Text("3300000".into()));
     assert_eq!(cluster.ask(&["GET", "short-lived"]), Reply::Null);
-    let mut newest = 0;
-    for number in 0..PAIRS {
-        let [first, second] = pair(number).map(|key| cluster.ask(&["GET", &key]));
-        assert_eq!(first, second, "half of a command is in the backup");
-        let Reply::Text(text) = first else { panic!("pair {number} is missing: {first:?}") };
-        let written: u64 = text.parse().unwrap();
-        assert!(
-            written + PAIRS > acknowledged,
-            "pair {number} has {written}, and {acknowledged} was acknowledged before"
-        );
-        newest = newest.max(written);
+    for (writer, acknowledged) in (0..).zip(acknowledged) {
+        let mut newest = 0;
+        for number in 0..PAIRS {
+            let [first, second] = pair(writer, number).map(|key| cluster.ask(&["GET", &key]));
+            assert_eq!(first, second, "half of a command is in the backup");
+            let Reply::Text(text) = first else { panic!("pair {number} is missing: {first:?}") };
+            newest = newest.max(text.parse().unwrap());
+        }
+        assert!(newest >= *acknowledged, "{newest}: {acknowledged} was acknowledged before the backup");
     }
-    assert!(newest >= acknowledged, "{newest}: {acknowledged} was acknowledged before the backup");
 }
 
 #[test]
@@ -82,14 +81,18 @@ fn cluster_is_backed_up_under_writes_and_restored_into_one_of_another_size() {
     let mut cluster = Cluster::start(3);
     cluster.wait_until_replicated();
     fill(&mut cluster);
-    let writer = Writer::start(cluster.alive(), |number| {
-        let [first, second] = pair(number);
-        vec!["MSET".into(), first, number.to_string(), second, number.to_string()]
-    });
-    while writer.last() < 2 * PAIRS {
+    let addresses = cluster.alive();
+    let start = |writer| {
+        Writer::start(addresses.clone(), move |number| {
+            let [first, second] = pair(writer, number);
+            vec!["MSET".into(), first, number.to_string(), second, number.to_string()]
+        })
+    };
+    let writers: Vec<_> = (0..WRITERS).map(start).collect();
+    while writers.iter().any(|writer| writer.last() < 2 * PAIRS) {
         sleep(Duration::from_millis(20));
     }
-    let acknowledged = writer.last();
+    let acknowledged: Vec<u64> = writers.iter().map(Writer::last).collect();
     let shown = backup(&cluster, 1, "backup", "saved").unwrap();
     assert!(
         shown.contains("backed up 12 groups, each group at its index; not one instant across groups"),
@@ -107,8 +110,10 @@ fn cluster_is_backed_up_under_writes_and_restored_into_one_of_another_size() {
     let path = |name: &str| cluster.directory.path().join(name);
     assert_eq!(path("second").exists(), taken);
     assert!(!path("second.partial").exists());
-    let numbers = writer.end();
-    assert!(numbers.last().unwrap() > &acknowledged, "nothing was written beside the backup");
+    for (writer, acknowledged) in writers.into_iter().zip(&acknowledged) {
+        let numbers = writer.end();
+        assert!(numbers.last().unwrap() > acknowledged, "nothing was written beside the backup");
+    }
 
     let directory = cluster.directory.path().to_owned();
     let verify = |name: &str| esker(&directory, &["cluster", "verify", name]).output().unwrap();
@@ -122,8 +127,8 @@ fn cluster_is_backed_up_under_writes_and_restored_into_one_of_another_size() {
     damaged_backup_is_refused(&directory, &mut other);
     let restored = restore(&directory, "saved", &other).unwrap();
     assert!(restored.contains("restored 12 groups: "), "{restored}");
-    check(&mut other, acknowledged);
-    let keys = KEYS - 1 + 50 + 1 + 2 * PAIRS;
+    check(&mut other, &acknowledged);
+    let keys = KEYS - 1 + 50 + 1 + 2 * WRITERS * PAIRS;
     assert_eq!(other.ask(&["DBSIZE"]), Reply::Text(keys.to_string()));
     let refused = restore(&directory, "saved", &other).unwrap_err();
     assert!(refused.contains(&format!("the cluster has {keys} keys")), "{refused}");

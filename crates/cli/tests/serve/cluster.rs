@@ -134,7 +134,10 @@ impl Cluster {
             _ => arguments.extend(["--join", &first]),
         }
         let mut environment = vec![("ESKER_MEMORY", "256m")];
-        environment.extend(self.earlier.contains(&node).then_some(("ESKER_PLANTED", "EarlierProgram")));
+        // A seeded bug is one of the nodes, not of the other programs.
+        let planted = std::env::var("ESKER_PLANTED").unwrap_or_default();
+        let planted = if self.earlier.contains(&node) { "EarlierProgram" } else { planted.as_str() };
+        environment.push(("ESKER_PLANTED", planted));
         let started = Serving::start_in(self.directory.path(), &arguments, &environment);
         assert!(started.ready.starts_with("ready"), "node {node} did not start: {:?}", started.ready);
         self.nodes[node] = Some(started);

@@ -39,7 +39,7 @@ impl Writer {
                     }
                     Ok(Reply::Error(text)) if text.starts_with("UNCERTAIN") => number += 1,
                     Ok(Reply::Error(text)) => assert!(
-                        ["CLUSTERDOWN", "TRYAGAIN"].iter().any(|known| text.starts_with(known)),
+                        ["CLUSTERDOWN", "TRYAGAIN", "LOADING"].iter().any(|known| text.starts_with(known)),
                         "an error beyond those of a failover: {text}"
                     ),
                     Ok(other) => panic!("{other:?}"),

@@ -71,7 +71,7 @@ impl Group {
         Ok(CopyPart { copy: number, index: after, ..CopyPart::default() })
     }
 
-    /// Notes that a copy goes on, from an index on if one is given.
+    /// Notes a step of a copy, which needs the log above an index from now on if one is given.
     fn continue_copy(&self, number: u64, after: Option<u64>) -> Result<(), String> {
         let member = self.running()?;
         let mut copies = self.copies.lock();

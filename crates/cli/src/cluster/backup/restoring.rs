@@ -185,7 +185,8 @@ impl Target<'_> {
         }
     }
 
-    /// Writes keys to a node, and removes those that it acknowledged. Returns the last refusal after which a write may be repeated.
+    /// Writes keys to a node, and removes the acknowledged ones from the batch. Returns the last refusal after which a write may be
+    /// repeated.
     fn write_to(
         &mut self,
         address: &str,
