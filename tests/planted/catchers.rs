@@ -282,6 +282,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ListenerProofIgnored, "wire", "secrets::listening_side_must_prove_the_secret"),
     row(ChallengeRepeats, "wire", "secrets::replayed_hello_does_not_answer_a_new_challenge"),
     row(CopyWithoutLog, "serve", "cluster::backups::cluster_is_backed_up_under_writes_and_restored_into_one_of_another_size"),
+    row(MissingGroupsEmptied, "cluster", "recovering::node_without_a_group_is_recovered_only_if_the_group_is_given_up"),
     row(EarlierProgram, "wire", "levels::program_without_the_level_in_use_is_refused_and_its_connections_are_closed"),
     row(LowerLevelAdmitted, "wire", "levels::program_without_the_level_in_use_is_refused_and_its_connections_are_closed"),
     row(FinalizedWithoutAsking, "serve", "cluster::upgrades::nodes_are_upgraded_one_by_one_under_writes_and_an_earlier_program_is_refused_afterwards"),

@@ -515,6 +515,8 @@ bugs! {
     LowerLevelAdmitted,
     /// A copy of a group for a backup lacks the entries that were applied while its keys were read.
     CopyWithoutLog,
+    /// A recovery empties groups of which the node has nothing, though it was not named.
+    MissingGroupsEmptied,
     /// Values that were read are sent without a check that this node leads their groups.
     ReadsNotConfirmed,
     /// A value that was read before this node knew of another leader in between is confirmed when it leads again.

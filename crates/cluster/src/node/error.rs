@@ -57,6 +57,11 @@ pub enum NodeError {
         /// Levels of this program.
         supported: Levels,
     },
+    /// A recovery would empty groups of which the store has nothing.
+    Missing {
+        /// Their numbers.
+        groups: String,
+    },
     /// The identity in the log does not decode.
     Damaged,
     /// An error of the store.
@@ -112,6 +117,11 @@ impl fmt::Display for NodeError {
                 f,
                 "the cluster of the store uses level {level} of the protocol between nodes since its last upgrade was finalized, and \
                  this program has {supported}; start a later program"
+            ),
+            NodeError::Missing { groups } => write!(
+                f,
+                "this node has nothing of the groups {groups}: recover another node that has them, or give up their keys with \
+                 --cluster-recover-without {groups}; other nodes that are left may have copies (docs/cluster.md)"
             ),
             NodeError::Damaged => f.write_str(
                 "the identity of the node in the store's log does not decode; join with an empty directory",

@@ -56,8 +56,8 @@ impl Node {
     ) -> Result<Arc<Node>, NodeError> {
         settings.check()?;
         let log = store.group_log().ok_or(NodeError::NoLog)?;
-        if settings.begin == Begin::Recover {
-            recover(&store, &log, &settings).await?;
+        if let Begin::Recover { without } = &settings.begin {
+            recover(&store, &log, &settings, without).await?;
         }
         let mut identity = identify(&store, &log, &settings).await?;
         let starts = count_start(&log, settings.runtime.random().max(1)).await?;

@@ -18,7 +18,7 @@ use super::codec::{
     encode_entry, encode_log_id, encode_vote,
 };
 use super::network::RaftRequest;
-use super::types::{Change, Entry, LogId, StoredMembership, TypeConfig, Vote};
+use super::types::{Change, Entry, LeaderId, LogId, StoredMembership, TypeConfig, Vote};
 
 /// Number of the state that holds the vote.
 const VOTE: u8 = 0;
@@ -154,15 +154,20 @@ impl GroupStore {
     /// Only for a replica that does not run, of a cluster that is lost.
     ///
     /// # Errors
-    /// If the replica has no log, or the log cannot be written.
+    /// If the log cannot be read or written.
     pub(crate) async fn make_sole_voter(&self, node: u64, change: Option<Bytes>) -> io::Result<()> {
         let last = self.clone().get_log_state().await?.last_log_id;
-        let last = last.ok_or_else(|| io::Error::other("the replica has no log"))?;
-        let id = |after: u64| LogId::new(last.leader_id, last.index + after);
+        let vote = self.clone().read_vote().await?;
+        // The log of a group that begins has the number 0, and the term of the last vote: a later one would be refused.
+        let (leader, first) = match last {
+            Some(last) => (last.leader_id, last.index + 1),
+            None => (vote.map_or(LeaderId { term: 0, node_id: node }, |vote| vote.leader_id), 0),
+        };
+        let id = |after: u64| LogId::new(leader, first + after);
         let membership = Membership::new_with_defaults(vec![BTreeSet::from([node])], []);
-        let mut entries = vec![Entry { log_id: id(1), payload: EntryPayload::Membership(membership) }];
+        let mut entries = vec![Entry { log_id: id(0), payload: EntryPayload::Membership(membership) }];
         entries.extend(
-            change.map(|change| Entry { log_id: id(2), payload: EntryPayload::Normal(Change(change)) }),
+            change.map(|change| Entry { log_id: id(1), payload: EntryPayload::Normal(Change(change)) }),
         );
         match self.append_row(&entries).await? {
             Some(written) => written.durable().await.map_err(failed),
