@@ -20,6 +20,19 @@ pub(crate) fn put_changes(to: &mut Vec<u8>, changes: &[StoredChange]) {
     changes.iter().for_each(|change| put_change(to, change));
 }
 
+/// Encodes changes by themselves.
+pub(crate) fn encode_changes(changes: &[StoredChange]) -> Bytes {
+    let mut to = Vec::with_capacity(changes_bytes(changes));
+    put_changes(&mut to, changes);
+    to.into()
+}
+
+/// Decodes changes of a [`CopyPart`](crate::view::CopyPart); `None` if they are damaged. Keys and values share their memory.
+pub fn decode_changes(changes: &Bytes) -> Option<Vec<StoredChange>> {
+    let mut from = changes.clone();
+    get_changes(&mut from).filter(|_| from.is_empty())
+}
+
 /// Takes changes. Keys and values share the memory of the message.
 pub(crate) fn get_changes(from: &mut Bytes) -> Option<Vec<StoredChange>> {
     let count = get_number(from)?;

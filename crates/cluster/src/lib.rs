@@ -8,9 +8,10 @@
 //!
 //! See `docs/decisions/0048-consensus.md`, `0051-groups.md` and `0052-placement.md`.
 
-mod changes;
+pub mod changes;
 pub mod group;
 mod input;
+pub mod levels;
 pub mod meta;
 pub mod node;
 pub mod peers;

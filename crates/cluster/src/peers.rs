@@ -6,6 +6,7 @@ use bytes::Bytes;
 use esker_engine::StoredChange;
 use futures_util::future::BoxFuture;
 
+use crate::levels::Program;
 use crate::place::report::{NodeReport, Order};
 use crate::raft::network::{RaftRequest, RaftResponse};
 use crate::sightings::{Sighting, StartHistory};
@@ -117,6 +118,10 @@ pub enum PeerRequest {
     Publish(Vec<(Bytes, Bytes)>),
     /// Asks for the states of the node's replicas.
     States,
+    /// Asks for the levels and the version of the node's program.
+    Program,
+    /// Asks the leader of the meta group to use the highest level of its program, if all nodes have it.
+    Finalize,
 }
 
 /// The answer to a [`PeerRequest`].
@@ -146,6 +151,8 @@ pub enum PeerResponse {
     },
     /// The states of the replicas, by number of their group.
     States(BTreeMap<u8, ReplicaState>),
+    /// The program of the node.
+    Program(Program),
     /// Another node can do it: its address for other nodes.
     Ask(String),
     /// It was not done.
@@ -172,6 +179,9 @@ pub trait Peers: Send + Sync + 'static {
     /// Sets what this node says of itself: before it contacts another one, and again when it has joined.
     /// A network without hellos ignores it.
     fn set_identity(&self, _identity: NodeIdentity) {}
+
+    /// Raises the level that the cluster uses. Connections of lower levels are closed, and programs without it are refused from now on.
+    fn set_level(&self, _level: u8) {}
 
     /// Notes what this node saw of others before it was started. A node that does not continue that is refused.
     fn remember(&self, _seen: &[Sighting]) {}

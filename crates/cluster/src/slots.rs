@@ -11,6 +11,9 @@ pub const DATA_GROUPS_MAX: u8 = 14;
 /// Number of data groups of a new cluster, if it is not set.
 pub const DATA_GROUPS: u8 = 12;
 
+/// Maximum number of nodes of a cluster, which all have the meta group.
+pub const NODES_MAX: usize = 64;
+
 /// Generator polynomial of CRC-16/XMODEM, which Redis Cluster specifies.
 const POLYNOMIAL: u16 = 0x1021;
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use esker_engine::ClusterError;
 use futures_util::future::BoxFuture;
 
+use crate::levels::Program;
 use crate::place::report::Order;
 use crate::slots::Groups;
 
@@ -24,6 +25,8 @@ pub struct NodeInfo {
     pub grpc: Option<String>,
     /// Zone that the node was given, or an empty text.
     pub zone: String,
+    /// Its program, as it said when it last answered.
+    pub program: Option<Program>,
     /// True if it answered within the last seconds. Always true for the node itself.
     pub is_reachable: bool,
     /// True if its groups are being moved away.
@@ -84,12 +87,54 @@ pub struct Topology {
     pub groups: Vec<GroupInfo>,
     /// Number of copies that each group should have.
     pub replicas: usize,
+    /// Level of the protocol that the cluster uses.
+    pub level: u8,
     /// True while no copies are begun.
     pub is_paused: bool,
     /// True while the number of groups of the nodes is evened out.
     pub is_balancing: bool,
     /// Bytes per second at which groups are being copied, all nodes together.
     pub copied_bytes_per_s: u64,
+}
+
+/// A step of a copy of a group for a backup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyStep {
+    /// Begins a copy.
+    Begin,
+    /// Returns keys from a cursor on; 0 is the first one.
+    Keys {
+        /// Number of the copy.
+        copy: u64,
+        /// Cursor.
+        cursor: u64,
+    },
+    /// Returns changes of the entries above an index.
+    Log {
+        /// Number of the copy.
+        copy: u64,
+        /// Index of the last entry whose changes the copy has.
+        after: u64,
+    },
+}
+
+/// The answer to a [`CopyStep`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CopyPart {
+    /// Number of the copy.
+    pub copy: u64,
+    /// Index of the last entry whose changes the copy has.
+    pub index: u64,
+    /// Index of the last entry in the log after the step.
+    pub last_index: u64,
+    /// Cursor of the next keys; none after the last ones.
+    pub next: Option<u64>,
+    /// True if an entry deletes all keys: the copy has to begin anew.
+    pub is_cleared: bool,
+    /// Number of changes.
+    pub count: u64,
+    /// Changes, for [`decode_changes`](crate::changes::decode_changes).
+    pub changes: Bytes,
 }
 
 /// A move that balancing would make.
@@ -183,8 +228,22 @@ pub trait ClusterView: Send + Sync {
     /// A text that says why it is refused, with the remedy.
     fn order(&self, order: Order) -> BoxFuture<'static, Result<(), String>>;
 
+    /// Raises the level of the protocol that the cluster uses to the highest of this program. Returns once that is durable: programs
+    /// without it are refused from then on.
+    ///
+    /// # Errors
+    /// A text that names the nodes whose programs do not have it, or do not answer.
+    fn finalize(&self) -> BoxFuture<'static, Result<(), String>>;
+
     /// Returns the changes of the placement that would follow if balancing were ordered now, in their order.
     fn planned_moves(&self) -> Vec<PlannedMove>;
+
+    /// Executes a step of a copy of a group for a backup. All steps of a copy go to the node that it began on, which leads the group
+    /// at the first step.
+    ///
+    /// # Errors
+    /// A text that says why; then the copy begins anew.
+    fn copy(&self, group: u8, step: CopyStep) -> BoxFuture<'static, Result<CopyPart, String>>;
 
     /// Sends a message to the subscribers of all other nodes: at most once, and in the order of the calls. Does not wait.
     fn publish(&self, channel: Bytes, text: Bytes);

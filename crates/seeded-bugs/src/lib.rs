@@ -507,6 +507,16 @@ bugs! {
     StartsNotDurable,
     /// The cluster forgets which nodes were removed.
     RemovedNodesForgotten,
+    /// The program is an earlier one, which has the first level of the protocol between nodes alone.
+    EarlierProgram,
+    /// An upgrade is finalized without asking the nodes for their programs.
+    FinalizedWithoutAsking,
+    /// A node whose program lacks the level that the cluster uses is admitted.
+    LowerLevelAdmitted,
+    /// A copy of a group for a backup lacks the entries that were applied while its keys were read.
+    CopyWithoutLog,
+    /// A recovery empties groups of which the node has nothing, though it was not named.
+    MissingGroupsEmptied,
     /// Values that were read are sent without a check that this node leads their groups.
     ReadsNotConfirmed,
     /// A value that was read before this node knew of another leader in between is confirmed when it leads again.

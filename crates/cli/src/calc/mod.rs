@@ -1,5 +1,8 @@
 //! `esker calc`: estimates the resources of a store before it is made.
 
+mod cluster;
+#[cfg(test)]
+mod cluster_tests;
 mod model;
 mod rules;
 #[cfg(test)]
@@ -12,6 +15,7 @@ use esker_command::{parse as size, parse_capacity};
 
 use crate::terminal::{Failure, say};
 use crate::top::text::{bytes, count};
+use cluster::{Cluster, Nodes};
 use model::{Drive, Estimate, Plan, Rated, estimate};
 pub(crate) use rules::{index_bytes, index_bytes_max};
 
@@ -22,6 +26,7 @@ Examples:
   esker calc --keys 100m --key-size 16 --value-size 4k
   esker calc --keys 1g --key-size 24 --value-size 4k --writes-per-day 2g --drive 15.36TB --iu 64k --dwpd 0.4 --fast 400g
   esker calc --keys 4g --key-size 16 --value-size 16k --writes-per-day 1g --drive 122.88TB --iu 32k --pbw 134.3 --fast 3.84TB
+  esker calc --keys 1g --key-size 24 --value-size 1k --nodes 6 --drive 7.68TB     a node of a cluster of six
   esker calc --keys 100m --key-size 16 --value-size 4k --json | jq .capacity_bytes
 
 Keys and writes are counted in thousands, k m g t for 10^3 to 10^12; sizes in powers of 1024. For --drive, --fast and
@@ -65,6 +70,8 @@ pub(crate) struct Arguments {
     /// Share of the capacity that is kept in reserve, in percent.
     #[arg(long, value_name = "NUMBER", default_value_t = 20, value_parser = clap::value_parser!(u8).range(5..=50))]
     reserve: u8,
+    #[command(flatten)]
+    nodes: Nodes,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -121,15 +128,28 @@ impl Arguments {
     }
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
-    let plan = arguments.plan();
-    let mut estimate = estimate(&plan).map_err(Failure::Usage)?;
+/// Returns the plan of the store, or of one node of a cluster, with its estimate.
+fn estimated(arguments: &Arguments) -> Result<(Plan, Estimate, Option<Cluster>), String> {
+    let mut plan = arguments.plan();
+    let mut cluster = arguments.nodes.estimate(&mut plan)?;
+    let mut estimate = estimate(&plan)?;
     estimate.warnings = warnings::of(&plan, &estimate);
+    cluster.iter_mut().for_each(|cluster| cluster.set_memory(&estimate));
+    Ok((plan, estimate, cluster))
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<(), Failure> {
+    let (plan, estimate, cluster) = estimated(arguments).map_err(Failure::Usage)?;
     if arguments.json {
-        let json = serde_json::to_string_pretty(&estimate).expect("it is plain numbers");
-        return say(&(json + "\n"));
+        let mut json = serde_json::to_value(&estimate).expect("it is plain numbers");
+        if let Some(cluster) = cluster {
+            json["cluster"] = serde_json::to_value(&cluster).expect("it is plain numbers");
+        }
+        return say(&format!("{json:#}\n"));
     }
-    say(&shown(&plan, &estimate))
+    let mut text = String::new();
+    cluster.iter().for_each(|cluster| cluster.show(&mut text));
+    say(&(text + &shown(&plan, &estimate)))
 }
 
 fn shown(plan: &Plan, of: &Estimate) -> String {

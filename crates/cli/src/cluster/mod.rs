@@ -1,19 +1,17 @@
 //! `esker cluster`: the nodes and groups of a running cluster, as one of its nodes sees them.
 
+mod at;
+mod backup;
 pub(crate) mod node;
 mod progress;
 mod show;
 mod state;
+mod upgrade;
 
-use std::time::Duration;
-
-use crate::client::{Answer, Client, Login};
 use crate::terminal::{Failure, say};
 
+use self::at::At;
 use self::state::State;
-
-/// Default time limit of an answer. A transfer or a removal waits for other nodes.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Shows and changes a running cluster, as docs/cluster.md describes.
 #[derive(clap::Args)]
@@ -100,6 +98,12 @@ enum Verb {
     Pause(At),
     /// Lets copies of groups begin again
     Resume(At),
+    Backup(backup::Backup),
+    Verify(backup::Verify),
+    Restore(backup::Restore),
+    /// Shows or ends a rolling upgrade (docs/upgrade.md)
+    #[command(subcommand)]
+    Upgrade(Upgrade),
     /// Removes a node for good: a drained one, or with --dead one that is lost
     #[command(
         after_help = "Examples:\n  esker cluster remove 8f2c6a01b7d93e55 --from 10.0.0.7:6379\n  esker cluster remove 8f2c6a01b7d93e55 --dead"
@@ -115,15 +119,15 @@ enum Verb {
     },
 }
 
-/// The node that is asked.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:\n  esker cluster add --from 10.0.0.7:6379")]
-struct At {
-    /// RESP address of a node: HOST:PORT, or a port of this machine.
-    #[arg(long, default_value = "127.0.0.1:6379", value_name = "ADDR")]
-    from: String,
-    #[command(flatten)]
-    login: Login,
+/// A step of a rolling upgrade.
+#[derive(clap::Subcommand)]
+enum Upgrade {
+    /// Shows the level of the protocol between nodes, and the program of each node
+    #[command(after_help = "Examples:\n  esker cluster upgrade status --from 10.0.0.7:6379")]
+    Status(At),
+    /// Uses the level of the new programs: earlier ones are refused from then on
+    #[command(after_help = "Examples:\n  esker cluster upgrade finalize --from 10.0.0.7:6379")]
+    Finalize(At),
 }
 
 /// A node that is asked, and the form of the answer.
@@ -137,44 +141,6 @@ struct Shown {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-}
-
-impl At {
-    fn connect(&self) -> Result<Client, Failure> {
-        self.login.connect(&self.from, PATIENCE)
-    }
-
-    fn state(&self) -> Result<State, Failure> {
-        let mut client = self.connect()?;
-        match client.ask(&[b"CLUSTER", b"ESKER", b"STATUS"])? {
-            Answer::Text(text) => State::parse(&text).map_err(|error| {
-                Failure::Failed(format!("{} sent a state that is not understood: {error}", self.from))
-            }),
-            _ => Err(client.unexpected("CLUSTER ESKER STATUS").into()),
-        }
-    }
-
-    /// Returns the moves that balancing would make.
-    fn planned(&self) -> Result<Vec<progress::Planned>, Failure> {
-        let mut client = self.connect()?;
-        let Answer::Text(text) = client.ask(&[b"CLUSTER", b"ESKER", b"REBALANCE", b"DRY-RUN"])? else {
-            return Err(client.unexpected("CLUSTER ESKER REBALANCE").into());
-        };
-        serde_json::from_slice(&text).map_err(|error| {
-            Failure::Failed(format!("{} sent moves that are not understood: {error}", self.from))
-        })
-    }
-
-    /// Asks for a change.
-    fn change(&self, words: &[&str], done: &str) -> Result<(), Failure> {
-        let words: Vec<&[u8]> =
-            ["CLUSTER", "ESKER"].iter().chain(words).map(|word| word.as_bytes()).collect();
-        let mut client = self.connect()?;
-        match client.ask(&words)? {
-            Answer::Text(_) => say(&format!("{done}\n")),
-            _ => Err(client.unexpected("CLUSTER ESKER").into()),
-        }
-    }
 }
 
 pub(crate) fn run(Arguments { verb }: &Arguments) -> Result<(), Failure> {
@@ -224,6 +190,13 @@ pub(crate) fn run(Arguments { verb }: &Arguments) -> Result<(), Failure> {
                 &words,
                 &format!("each group gets {copies} copies; esker cluster status shows the progress"),
             )
+        }
+        Verb::Backup(given) => backup::backup(given),
+        Verb::Verify(given) => backup::verify(given),
+        Verb::Restore(given) => backup::restore(given),
+        Verb::Upgrade(Upgrade::Status(at)) => say(&upgrade::programs(&at.state()?)),
+        Verb::Upgrade(Upgrade::Finalize(at)) => {
+            at.change(&["FINALIZE"], "the upgrade is finalized; esker cluster upgrade status shows the level")
         }
         Verb::Pause(at) => at.change(&["PAUSE"], "no copies are begun; those in progress are completed"),
         Verb::Resume(at) => at.change(&["RESUME"], "copies are begun again"),

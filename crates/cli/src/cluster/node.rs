@@ -77,7 +77,7 @@ pub(crate) async fn join(
         )
     })?;
     let begin = match &given.begin {
-        settings::Begin::Recover => Begin::Recover,
+        settings::Begin::Recover(without) => Begin::Recover { without: without.clone() },
         settings::Begin::Found(groups) => Begin::Found { groups: *groups },
         settings::Begin::Join(addresses) if addresses.is_empty() => Begin::Member,
         settings::Begin::Join(addresses) => Begin::Join { addresses: addresses.clone() },

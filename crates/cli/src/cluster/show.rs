@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use crate::inspect::show::bytes as size;
 
-use super::progress;
 use super::state::{Group, State};
+use super::{progress, upgrade};
 
 /// Entries that a voter may lack without being reported.
 const LAG_MAX: u64 = 10_000;
@@ -79,6 +79,7 @@ pub(super) fn status(state: &State) -> String {
             if copies == 1 { "copy" } else { "copies" }
         );
     }
+    text.push_str(&upgrade::status(state));
     text.push_str(&progress::moves(state));
     problems.iter().for_each(|problem| text.push_str(&format!("problem: {problem}\n")));
     text
@@ -87,8 +88,8 @@ pub(super) fn status(state: &State) -> String {
 /// Returns the table of nodes.
 pub(super) fn nodes(state: &State) -> String {
     let mut text = format!(
-        "{:<17} {:<22} {:<22} {:<12} {:>5} {:>5} {:>10} {:>10}  {}\n",
-        "id", "clients", "nodes", "zone", "leads", "holds", "used", "of", ""
+        "{:<17} {:<22} {:<22} {:<12} {:>5} {:>5} {:>10} {:>10} {:>8} {:>6}  {}\n",
+        "id", "clients", "nodes", "zone", "leads", "holds", "used", "of", "version", "levels", ""
     );
     for node in &state.nodes {
         let leads = state.groups.iter().filter(|group| group.leader.as_ref() == Some(&node.id)).count();
@@ -98,10 +99,11 @@ pub(super) fn nodes(state: &State) -> String {
             (true, false) if node.id == state.me => "asked",
             (true, false) => "",
         };
+        let (version, levels) = upgrade::program(node);
         let zone = if node.zone.is_empty() { "-" } else { &node.zone };
         let _ = writeln!(
             text,
-            "{:<17} {:<22} {:<22} {zone:<12} {leads:>5} {:>5} {:>10} {:>10}  {note}",
+            "{:<17} {:<22} {:<22} {zone:<12} {leads:>5} {:>5} {:>10} {:>10} {version:>8} {levels:>6}  {note}",
             node.id,
             node.resp,
             node.peers,

@@ -11,6 +11,9 @@ pub(super) struct Node {
     pub(super) peers: String,
     pub(super) zone: String,
     pub(super) reachable: bool,
+    /// Levels and version of its program, if it has said.
+    pub(super) levels: Option<[u8; 2]>,
+    pub(super) version: Option<String>,
     #[serde(default)]
     pub(super) draining: bool,
     #[serde(default)]
@@ -64,6 +67,8 @@ pub(super) struct State {
     /// Copies that each group should have.
     #[serde(default = "copies")]
     pub(super) replicas: usize,
+    /// Level of the protocol that the cluster uses; none of a program without levels.
+    pub(super) level: Option<u8>,
     #[serde(default)]
     pub(super) paused: bool,
     #[serde(default)]

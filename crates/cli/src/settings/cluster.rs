@@ -24,8 +24,8 @@ pub(crate) enum Begin {
     Found(u8),
     /// It asks these addresses, each `HOST:PORT`. None: the store is a member.
     Join(Vec<String>),
-    /// It becomes the only node of a new one.
-    Recover,
+    /// It becomes the only node of a new one, in which these groups begin empty.
+    Recover(Vec<u8>),
 }
 
 /// Certificates for the connections between nodes.
@@ -53,9 +53,10 @@ pub(crate) struct ClusterSettings {
 }
 
 /// Settings that have no effect without `cluster`.
-const OF_CLUSTER: [&str; 14] = [
+const OF_CLUSTER: [&str; 15] = [
     "cluster-new",
     "cluster-recover",
+    "cluster-recover-without",
     "join",
     "cluster-secret",
     "cluster-secret-file",
@@ -93,8 +94,9 @@ impl Settings {
         )?;
         self.check_replicable()?;
         self.exclude("cluster-new", "cluster-recover", "a node founds a cluster or recovers one")?;
+        self.require("cluster-recover-without", "cluster-recover", "groups are given up only by a recovery")?;
         let begin = if self.switch("cluster-recover") {
-            Begin::Recover
+            Begin::Recover(self.groups_given_up()?)
         } else if self.switch("cluster-new") {
             Begin::Found(self.count("cluster-groups") as u8)
         } else {
@@ -189,6 +191,17 @@ impl Settings {
             Some(1..) => Ok(()),
             _ => Err(format!("{given}: '{}' is not HOST:PORT", given.text)),
         }
+    }
+
+    /// Returns the groups that a recovery gives up.
+    fn groups_given_up(&self) -> Result<Vec<u8>, String> {
+        let wrong = |name: String| {
+            format!(
+                "cluster-recover-without names '{name}'; it must be numbers of groups, separated by commas"
+            )
+        };
+        let names = self.names("cluster-recover-without").into_iter();
+        names.map(|name| name.parse().map_err(|_| wrong(name))).collect()
     }
 
     /// Returns the number of segments that are set aside for the log of the groups.

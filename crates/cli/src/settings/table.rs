@@ -165,6 +165,8 @@ settings! {
         "Found a cluster, whose first node this is. The store must be empty.";
     CLUSTER "cluster-recover" Kind::Switch, "false" in FlagOnly,
         "Make this member the only node of a new cluster, for one start, because the majority of the old one is lost for good. What only the lost nodes had is lost, and they are refused; new nodes join.";
+    CLUSTER "cluster-recover-without" Kind::Text, "" else "no group is given up" in FlagOnly,
+        "Numbers of groups, separated by commas, of which a member that recovers has nothing: they begin empty.";
     CLUSTER "join" Kind::Text, "" else "the cluster that the store is a member of",
         "Addresses of nodes of a cluster (their setting cluster), separated by commas. An empty store joins it; a member asks them for the others.";
     CLUSTER "cluster-secret" Kind::Text, "" else "no secret" in Hidden,

@@ -5,6 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
 
+#[path = "backups.rs"]
+mod backups;
+#[path = "upgrades.rs"]
+mod upgrades;
+#[path = "cluster_writer.rs"]
+mod writer;
+
 /// A reply of RESP2, as far as these tests need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Reply {
@@ -65,6 +72,10 @@ struct Cluster {
     ports: Vec<[u16; 3]>,
     nodes: Vec<Option<Serving>>,
     clients: BTreeMap<String, Client>,
+    /// Nodes that are started with an earlier program.
+    earlier: BTreeSet<usize>,
+    /// Number of groups, if it is not the default.
+    groups: Option<&'static str>,
 }
 
 /// Time after which a cluster counts as dead.
@@ -77,11 +88,19 @@ pub(super) fn free_ports(count: usize) -> Vec<u16> {
 
 impl Cluster {
     fn start(count: usize) -> Cluster {
+        Cluster::start_with(count, BTreeSet::new())
+    }
+
+    fn start_with(count: usize, earlier: BTreeSet<usize>) -> Cluster {
+        Cluster::start_as(count, earlier, None)
+    }
+
+    fn start_as(count: usize, earlier: BTreeSet<usize>, groups: Option<&'static str>) -> Cluster {
         let ports = free_ports(3 * count);
         let ports = ports.chunks(3).map(|ports| [ports[0], ports[1], ports[2]]).collect();
         let nodes = (0..count).map(|_| None).collect();
         let directory = tempfile::tempdir().unwrap();
-        let mut cluster = Cluster { directory, ports, nodes, clients: BTreeMap::new() };
+        let mut cluster = Cluster { directory, ports, nodes, clients: BTreeMap::new(), earlier, groups };
         (0..count).for_each(|node| cluster.start_node(node));
         cluster
     }
@@ -107,11 +126,19 @@ impl Cluster {
         arguments.extend(["--capacity-limit", "1g", "--http", &http]);
         let is_new = !self.directory.path().join(&dir).exists();
         match node {
-            0 if is_new => arguments.push("--cluster-new"),
+            0 if is_new => {
+                arguments.push("--cluster-new");
+                arguments.extend(self.groups.iter().flat_map(|groups| ["--cluster-groups", groups]));
+            }
             0 => {}
             _ => arguments.extend(["--join", &first]),
         }
-        let started = Serving::start_in(self.directory.path(), &arguments, &[("ESKER_MEMORY", "256m")]);
+        let mut environment = vec![("ESKER_MEMORY", "256m")];
+        // A seeded bug is one of the nodes, not of the other programs.
+        let planted = std::env::var("ESKER_PLANTED").unwrap_or_default();
+        let planted = if self.earlier.contains(&node) { "EarlierProgram" } else { planted.as_str() };
+        environment.push(("ESKER_PLANTED", planted));
+        let started = Serving::start_in(self.directory.path(), &arguments, &environment);
         assert!(started.ready.starts_with("ready"), "node {node} did not start: {:?}", started.ready);
         self.nodes[node] = Some(started);
     }

@@ -1,7 +1,7 @@
 //! Entries of a group's log as bytes. Numbers of fixed length are little-endian.
 //!
 //! ```text
-//! entry:    version (1) | number of proposals (varint) | proposals
+//! entry:    level (1) | number of proposals (varint) | proposals
 //! proposal: number of changes (varint) | changes           a clear has one change, of which there is only the kind
 //! change:   kind (1) | key length (varint) | key | [expiry (8)] | [codec (1) | raw length (4)] | [value length (varint) | value]
 //! ```
@@ -11,11 +11,11 @@ use esker_engine::StoredChange;
 
 use crate::changes::{changes_bytes, get_counted, put_changes};
 use crate::input::{get_number, put_number};
+use crate::levels::Levels;
 
-const VERSION: u8 = 1;
 const CLEAR: u8 = 0xff;
 
-/// Maximum length in bytes of the version and the number of proposals.
+/// Maximum length in bytes of the level and the number of proposals.
 const HEAD_BYTES: usize = 1 + 10;
 
 /// A proposal in an entry.
@@ -35,11 +35,11 @@ pub(super) fn step_bytes(step: &Step) -> usize {
     }
 }
 
-/// Encodes an entry.
-pub fn encode_entry<'a>(steps: impl ExactSizeIterator<Item = &'a Step> + Clone) -> Bytes {
+/// Encodes an entry for a cluster that uses a level.
+pub fn encode_entry<'a>(level: u8, steps: impl ExactSizeIterator<Item = &'a Step> + Clone) -> Bytes {
     let bytes: usize = steps.clone().map(step_bytes).sum();
     let mut to = Vec::with_capacity(HEAD_BYTES + bytes);
-    to.put_u8(VERSION);
+    to.put_u8(level);
     put_number(&mut to, steps.len() as u64);
     for step in steps {
         match step {
@@ -59,10 +59,10 @@ fn get_step(from: &mut Bytes) -> Option<Step> {
     get_counted(count, from).map(Step::Changes)
 }
 
-/// Decodes an entry; `None` if it is damaged, or of a later version. Keys and values share its memory.
+/// Decodes an entry; `None` if it is damaged, or of a level that this program does not support. Keys and values share its memory.
 pub fn decode_entry(entry: &Bytes) -> Option<Vec<Step>> {
     let mut from = entry.clone();
-    if from.try_get_u8().ok()? != VERSION {
+    if !Levels::supported().contains(from.try_get_u8().ok()?) {
         return None;
     }
     let count = get_number(&mut from)?;

@@ -7,6 +7,8 @@ use esker_engine::{Codec, Compressed, StoredValue};
 use super::*;
 use crate::changes::{COMPRESSED_PUT, DELETE, EXPIRES, PUT};
 
+const VERSION: u8 = 1;
+
 fn bytes(random: &mut Random, most: u64) -> Bytes {
     let length = random.below(most) as usize;
     (0..length).map(|_| random.bits() as u8).collect()
@@ -37,9 +39,10 @@ fn every_entry_is_decoded_as_it_was() {
     let mut random = esker_simulated::SimRuntime::new(7).fork_random();
     for _ in 0..2000 {
         let steps = steps(&mut random);
-        let entry = encode_entry(steps.iter());
+        let entry = encode_entry(VERSION, steps.iter());
         assert!(entry.len() <= HEAD_BYTES + steps.iter().map(step_bytes).sum::<usize>());
         assert_eq!(decode_entry(&entry).as_ref(), Some(&steps));
+        assert_eq!(decode_entry(&encode_entry(2, steps.iter())).as_ref(), Some(&steps));
     }
 }
 
@@ -48,7 +51,7 @@ fn cut_or_longer_entry_is_damage_and_changed_one_is_never_another_of_the_same_by
     let mut random = esker_simulated::SimRuntime::new(8).fork_random();
     for _ in 0..300 {
         let steps = steps(&mut random);
-        let entry = encode_entry(steps.iter());
+        let entry = encode_entry(VERSION, steps.iter());
         for end in 0..entry.len() {
             assert!(decode_entry(&entry.slice(..end)).is_none(), "cut at {end}: {steps:?}");
         }
@@ -58,7 +61,7 @@ fn cut_or_longer_entry_is_damage_and_changed_one_is_never_another_of_the_same_by
         changed[at] ^= 1 << random.below(8);
         let changed = Bytes::from(changed);
         if let Some(decoded) = decode_entry(&changed) {
-            assert_eq!(encode_entry(decoded.iter()), changed, "one form for each entry");
+            assert_eq!(encode_entry(changed[0], decoded.iter()), changed, "one form for each entry");
         }
     }
 }
@@ -72,7 +75,8 @@ fn lengths_beyond_the_entry_and_unknown_kinds_are_damage() {
         long(&[VERSION, 1]),
         long(&[VERSION, 1, 1, PUT]),
         long(&[VERSION, 1, 1, PUT, 1, b'k']),
-        Bytes::from_static(&[2, 0]),
+        Bytes::from_static(&[0, 0]),
+        Bytes::from(vec![Levels::supported().highest + 1, 0]),
         Bytes::from_static(&[VERSION, 1, 1, 3, 0, 0]),
         Bytes::from_static(&[VERSION, 1, 1, DELETE + EXPIRES, 0]),
         Bytes::from_static(&[VERSION, 1, 2, CLEAR, CLEAR]),

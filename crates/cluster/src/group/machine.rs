@@ -134,7 +134,7 @@ mod tests {
             counters: Arc::default(),
         };
         let steps = [changes(5), changes(6), Step::Clear, changes(7)];
-        let bytes = encode_entry(steps.iter());
+        let bytes = encode_entry(1, steps.iter());
         let apply = |index, bytes| esker_device::block_on(machine.apply(Committed { index, bytes }));
         machine.own.lock().insert(1, steps.to_vec());
         let versions = apply(1, bytes.clone()).expect("it is applied");

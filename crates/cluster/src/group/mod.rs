@@ -8,9 +8,11 @@
 //! 3. `upkeep` notes up to where applied entries are durable without the log, and purges the log up to there.
 //! 4. A follower that needs purged entries gets the whole keyspace (`sending`, `installing`).
 //! 5. A replica whose node left the group gives its space back (`retiring`).
-//! 6. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
+//! 6. A client copies the group for a backup (`copying`).
+//! 7. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
 
 mod confirming;
+mod copying;
 mod entry;
 mod installing;
 mod leading;
@@ -29,7 +31,7 @@ mod upkeep;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_engine::{Error, Proposal};
@@ -48,8 +50,9 @@ use self::machine::KeyspaceMachine;
 use self::queue::Queue;
 use self::sending::GroupTransport;
 use self::serving::Serving;
-use self::state::{Confirming, Incoming, Kept};
+use self::state::{Confirming, Incoming, Kept, RunningCopy};
 use self::status::{Counters, count};
+use crate::levels::FIRST_LEVEL;
 use crate::raft::instance::{Instance, is_installing};
 use crate::raft::log_store::GroupStore;
 use crate::raft::network::RaftRequest;
@@ -76,6 +79,8 @@ pub struct Group {
     confirming: Mutex<Confirming>,
     /// Snapshots being sent, with the index from which on their receivers need the log.
     sending: Mutex<BTreeMap<u64, u64>>,
+    /// Copies for backups in progress, by number.
+    copies: Mutex<BTreeMap<u64, RunningCopy>>,
     /// Bytes of the log of all groups that entries can take.
     log_bytes: u64,
     /// Number of transfers begun here.
@@ -89,6 +94,8 @@ pub struct Group {
     /// Number of requests that may have added to the log. Changed under the lock of `slot`, or that of `incoming`.
     additions: AtomicU64,
     upkeep: Notify,
+    /// Level of the entries that this node proposes.
+    level: AtomicU8,
 }
 
 impl Group {
@@ -123,6 +130,8 @@ impl Group {
             kept: Mutex::new(Kept::new(parts.runtime.now())),
             additions: AtomicU64::new(0),
             upkeep: Notify::new(),
+            copies: Mutex::default(),
+            level: AtomicU8::new(FIRST_LEVEL),
             parts,
         });
         group.open().await.map_err(engine_error)?;
@@ -270,6 +279,11 @@ impl Group {
     /// Returns the number of the group.
     pub fn number(&self) -> u8 {
         self.parts.number
+    }
+
+    /// Sets the level of the entries that this node proposes from now on.
+    pub fn set_level(&self, level: u8) {
+        self.level.store(level, Ordering::Relaxed);
     }
 
     /// Founds the group with this node as its only voter. Called once in the life of a group, on one node.

@@ -68,7 +68,7 @@ impl Group {
             self.end(number, &WriteEnd::Refused(NotReady { leader }));
             return;
         };
-        let entry = encode_entry(steps.iter());
+        let entry = encode_entry(self.level.load(Ordering::Relaxed), steps.iter());
         let (machine, runtime) = (self.machine.clone(), self.parts.runtime.clone());
         let committed_at = Arc::new(AtomicU64::new(0));
         let noted = committed_at.clone();

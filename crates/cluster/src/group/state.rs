@@ -1,12 +1,14 @@
 //! State that a replica keeps between the steps of its tasks.
 
 use std::collections::VecDeque;
+use std::sync::Weak;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::oneshot;
 
 use crate::raft::error::GroupError;
+use crate::raft::instance::Instance;
 
 /// Bytes of entries between two marks.
 const MARK_BYTES: u64 = 1 << 16;
@@ -27,6 +29,15 @@ pub(super) struct Incoming {
     /// True once the member runs on what was received.
     pub(super) is_installed: bool,
     pub(super) last_part: Duration,
+}
+
+/// A copy for a backup in progress.
+pub(super) struct RunningCopy {
+    /// Index above which it needs the log.
+    pub(super) after: u64,
+    pub(super) last_step: Duration,
+    /// The member that it began with: another one may have another keyspace.
+    pub(super) member: Weak<Instance>,
 }
 
 /// Marks and floors of the log of a group.

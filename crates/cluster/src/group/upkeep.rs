@@ -119,6 +119,9 @@ impl Group {
         if let Some(sent) = self.sending.lock().values().min() {
             through = through.min(*sent);
         }
+        if let Some(copied) = self.copied_through() {
+            through = through.min(copied);
+        }
         if self.is_above(1) {
             through = u64::MAX;
         }

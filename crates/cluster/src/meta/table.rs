@@ -7,6 +7,7 @@
 //! drain/<id>   nothing, while the groups of the node are moved away
 //! place/<g>    version (1) | nodes that should vote in the group (8 each)
 //! paused       nothing, while no copies are begun
+//! level        version (1) | level of the protocol that the cluster uses (1); without it, the first
 //! balance      nothing, while the loads of the nodes are evened out
 //! ```
 //!
@@ -19,12 +20,15 @@ use esker_engine::{Result, Store, StoredChange};
 use esker_seeded_bugs::{Bug, planted};
 
 use super::codec::{get_record, put_record};
+use crate::levels::FIRST_LEVEL;
 use crate::peers::PeerRecord;
 
 const VERSION: u8 = 1;
 /// Key of the settings.
 pub const CLUSTER_KEY: &[u8] = b"cluster";
 
+/// Key of the level.
+pub const LEVEL_KEY: &[u8] = b"level";
 /// Key that exists while no copies are begun.
 pub const PAUSED_KEY: &[u8] = b"paused";
 /// Key that exists while the loads of the nodes are evened out.
@@ -94,6 +98,11 @@ fn get_place(bytes: &[u8]) -> Option<BTreeSet<u64>> {
     is_whole.then(|| nodes.iter().map(|node| u64::from_le_bytes(*node)).collect())
 }
 
+/// Returns a level as bytes.
+pub fn level_bytes(level: u8) -> Vec<u8> {
+    vec![VERSION, level]
+}
+
 /// Returns the record of a node as bytes.
 pub fn record_bytes(record: &PeerRecord) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -114,6 +123,8 @@ pub struct MetaTable {
     pub draining: BTreeSet<u64>,
     /// Nodes that should vote in each group.
     pub places: BTreeMap<u8, BTreeSet<u64>>,
+    /// Level of the protocol that the cluster uses, if one was stored.
+    pub level: Option<u8>,
     /// True while no copies are begun.
     pub is_paused: bool,
     /// True while the loads of the nodes are evened out.
@@ -132,6 +143,11 @@ impl MetaTable {
             table.add(&entry.key, &entry.value);
         }
         Ok(table)
+    }
+
+    /// Returns the level of the protocol that the cluster uses.
+    pub fn level(&self) -> u8 {
+        self.level.unwrap_or(FIRST_LEVEL)
     }
 
     /// Applies a change of an entry. Of a record that is compressed, only the number of the node is known.
@@ -163,6 +179,8 @@ impl MetaTable {
     fn add(&mut self, key: &[u8], value: &[u8]) {
         if key == CLUSTER_KEY {
             self.cluster = ClusterRecord::decode(value);
+        } else if let (LEVEL_KEY, [VERSION, level]) = (key, value) {
+            self.level = Some(*level);
         } else if let Some(node) = key.strip_prefix(b"node/").and_then(number) {
             let record = get_record(&mut &value[..]).filter(|record| record.node == node);
             self.nodes.extend(record.map(|record| (node, record)));
@@ -238,6 +256,9 @@ mod tests {
         table.add(&gone_key(0xad), &9_u64.to_le_bytes());
         table.add(b"later", b"x");
         assert!(!table.is_paused && !table.is_balancing);
+        assert_eq!(table.level(), FIRST_LEVEL);
+        table.add(LEVEL_KEY, &level_bytes(7));
+        assert_eq!(table.level(), 7);
         table.add(&drain_key(0xab), b"");
         table.add(&place_key(15), &place_bytes(&BTreeSet::from([0xab, u64::MAX])));
         table.add(&place_key(2), b"\x01damaged");

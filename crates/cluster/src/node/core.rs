@@ -182,6 +182,7 @@ impl Node {
     pub(super) async fn refresh(&self) -> Result<()> {
         let table = MetaTable::read(&self.meta).await?;
         self.named.lock().retain(|node, _| !table.nodes.contains_key(node) && !table.gone.contains_key(node));
+        self.use_level(table.level());
         if **self.table.load() != table {
             self.table.store(Arc::new(table));
         }

@@ -4,6 +4,8 @@ use std::fmt;
 
 use esker_engine::Error;
 
+use crate::levels::Levels;
+
 /// Why a store does not become a node of a cluster.
 #[derive(Debug)]
 pub enum NodeError {
@@ -47,6 +49,18 @@ pub enum NodeError {
     Removed {
         /// Its node number.
         node: u64,
+    },
+    /// The cluster uses a level of the protocol that this program does not have.
+    Level {
+        /// The level.
+        level: u8,
+        /// Levels of this program.
+        supported: Levels,
+    },
+    /// A recovery would empty groups of which the store has nothing.
+    Missing {
+        /// Their numbers.
+        groups: String,
     },
     /// The identity in the log does not decode.
     Damaged,
@@ -98,6 +112,16 @@ impl fmt::Display for NodeError {
             NodeError::Removed { node } => write!(
                 f,
                 "the cluster has removed node {node:016x}; join with an empty directory to become a new node"
+            ),
+            NodeError::Level { level, supported } => write!(
+                f,
+                "the cluster of the store uses level {level} of the protocol between nodes since its last upgrade was finalized, and \
+                 this program has {supported}; start a later program"
+            ),
+            NodeError::Missing { groups } => write!(
+                f,
+                "this node has nothing of the groups {groups}: recover another node that has them, or give up their keys with \
+                 --cluster-recover-without {groups}; other nodes that are left may have copies (docs/cluster.md)"
             ),
             NodeError::Damaged => f.write_str(
                 "the identity of the node in the store's log does not decode; join with an empty directory",

@@ -4,6 +4,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use super::core::Node;
+use crate::levels::Program;
 use crate::peers::{PeerHandler, PeerRequest, PeerResponse};
 
 fn refused(why: impl Into<String>) -> BoxFuture<'static, PeerResponse> {
@@ -24,6 +25,15 @@ impl PeerHandler for Node {
             PeerRequest::States => {
                 let states = node.states();
                 return Box::pin(std::future::ready(PeerResponse::States(states)));
+            }
+            PeerRequest::Program => {
+                return Box::pin(std::future::ready(PeerResponse::Program(Program::own())));
+            }
+            PeerRequest::Finalize => {
+                return match from {
+                    Some(_) => async move { node.finalize_here().await }.boxed(),
+                    None => refused("only a member finalizes an upgrade"),
+                };
             }
             PeerRequest::Join(record) => {
                 let record = record.clone();

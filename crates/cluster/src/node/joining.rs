@@ -38,7 +38,7 @@ pub(super) async fn identify(
         return match (identity.phase, &settings.begin) {
             (Phase::Lost, _) => Err(NodeError::LostRecords { node }),
             (Phase::Joining, Begin::Found { .. }) => Err(NodeError::IsMember { cluster, node }),
-            (Phase::Joining, Begin::Member | Begin::Recover) => Err(NodeError::NoMember),
+            (Phase::Joining, Begin::Member | Begin::Recover { .. }) => Err(NodeError::NoMember),
             (_, Begin::Found { .. }) if !identity.is_founder => Err(NodeError::IsMember { cluster, node }),
             _ => Ok(identity),
         };
@@ -48,7 +48,7 @@ pub(super) async fn identify(
     let (phase, cluster, groups) = match &settings.begin {
         Begin::Found { groups } => (Phase::Founding, random(), *groups),
         Begin::Join { addresses } if !addresses.is_empty() => (Phase::Joining, 0, 0),
-        Begin::Join { .. } | Begin::Member | Begin::Recover => return Err(NodeError::NoMember),
+        Begin::Join { .. } | Begin::Member | Begin::Recover { .. } => return Err(NodeError::NoMember),
     };
     let is_founder = phase == Phase::Founding;
     let identity =

@@ -5,15 +5,14 @@ use std::collections::BTreeSet;
 use esker_engine::{Batch, ClusterError, Error};
 
 use super::core::Node;
+use crate::levels::Levels;
 use crate::meta::codec::check_record;
 use crate::meta::table::{
-    CLUSTER_KEY, ClusterRecord, drain_key, gone_key, node_key, place_bytes, place_key, record_bytes,
+    CLUSTER_KEY, ClusterRecord, LEVEL_KEY, drain_key, gone_key, level_bytes, node_key, place_bytes,
+    place_key, record_bytes,
 };
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse};
-use crate::slots::META_GROUP;
-
-/// Maximum number of nodes of a cluster, which all have the meta group.
-const NODES_MAX: usize = 64;
+use crate::slots::{META_GROUP, NODES_MAX};
 
 impl Node {
     /// Makes a node a member, or notes its new addresses. Answers with all nodes.
@@ -83,6 +82,7 @@ impl Node {
         let record = ClusterRecord { cluster, groups, replicas: self.settings.replicas };
         let mut batch = Batch::new();
         batch.put(CLUSTER_KEY, record.encode());
+        batch.put(LEVEL_KEY, level_bytes(Levels::supported().highest));
         batch.put(node_key(self.identity.node), record_bytes(&self.record()));
         let alone = place_bytes(&BTreeSet::from([self.identity.node]));
         for group in self.replicas.keys() {

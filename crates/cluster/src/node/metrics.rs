@@ -38,6 +38,17 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
         of_node,
         connected as u64,
     );
+    figures.add(
+        "level",
+        "Level of the protocol between nodes that the cluster uses.",
+        of_node,
+        node.table.load().level().into(),
+    );
+    for other in others.iter().copied().chain([node.identity.node]) {
+        let highest = node.known_program(other).map_or(0, |program| program.levels.highest);
+        let help = "Highest level that the program of a node has, as it said when it last answered; 0 if it has not.";
+        figures.add("node_level_highest", help, (None, Some(other)), highest.into());
+    }
     for (name, help, value) in [
         ("lease_hits_total", "Reads answered by the lease of the leader.", &node.lease_hits),
         ("lease_misses_total", "Reads that needed a confirmation by a majority.", &node.lease_misses),

@@ -33,6 +33,7 @@ mod retiring;
 mod settings;
 mod states;
 mod topology;
+mod upgrading;
 mod viewing;
 
 pub use self::core::Node;

@@ -21,6 +21,7 @@ use super::replicator::Joint;
 use super::settings::{Begin, NodeSettings};
 use super::states::PeerStates;
 use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
+use crate::levels::Levels;
 use crate::meta::table::MetaTable;
 use crate::peers::{NodeIdentity, PeerRecord, Peers};
 use crate::raft::replica::ReplicaSettings;
@@ -55,8 +56,8 @@ impl Node {
     ) -> Result<Arc<Node>, NodeError> {
         settings.check()?;
         let log = store.group_log().ok_or(NodeError::NoLog)?;
-        if settings.begin == Begin::Recover {
-            recover(&store, &log, &settings).await?;
+        if let Begin::Recover { without } = &settings.begin {
+            recover(&store, &log, &settings, without).await?;
         }
         let mut identity = identify(&store, &log, &settings).await?;
         let starts = count_start(&log, settings.runtime.random().max(1)).await?;
@@ -71,6 +72,11 @@ impl Node {
             let known: Vec<_> = identity.nodes.iter().chain(table.nodes.values()).cloned().collect();
             check_cluster(&identity, &known, &settings, &peers).await?;
         }
+        let supported = Levels::supported();
+        if table.level() > supported.highest {
+            return Err(NodeError::Level { level: table.level(), supported });
+        }
+        peers.set_level(table.level());
         if table.gone.contains_key(&identity.node) {
             return Err(NodeError::Removed { node: identity.node });
         }
@@ -197,6 +203,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         transfers: AtomicU64::new(0),
         changes: AtomicU64::new(0),
     });
+    node.use_level(node.table.load().level());
     joint.connect(&node);
     node.publish_nodes();
     for replica in node.replicas.values() {

@@ -3,6 +3,7 @@
 //! 1. The store gets the identity of a new cluster, durably. From then on the nodes of the old one are refused, and refuse it.
 //! 2. The log of each group gets an entry that makes the node its only voter, and that of the meta group one that removes the
 //!    other nodes.
+//!    A group of which the node has nothing begins empty with such an entry, if the administrator has named it.
 //!
 //! After a crash in between the recovery is repeated. What the node does not have is lost; entries that were never committed
 //! may become so.
@@ -10,11 +11,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use esker_engine::{GroupLog, Store, StoredChange, StoredValue};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::error::NodeError;
 use super::identity::{Identity, Phase};
 use super::settings::NodeSettings;
 use crate::group::{Step, decode_entry, encode_entry};
+use crate::levels::FIRST_LEVEL;
 use crate::meta::table::{
     BALANCE_KEY, CLUSTER_KEY, ClusterRecord, MetaTable, drain_key, gone_key, node_key, place_bytes, place_key,
 };
@@ -25,8 +28,13 @@ use crate::slots::{Groups, META_GROUP};
 /// Makes the member the only node of a new cluster. Returns its identity.
 ///
 /// # Errors
-/// If the store is no member, or a group has nothing here.
-pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettings) -> Result<(), NodeError> {
+/// If the store is no member, or a group has nothing here and is not one of `without`.
+pub(super) async fn recover(
+    store: &Store,
+    log: &GroupLog,
+    settings: &NodeSettings,
+    without: &[u8],
+) -> Result<(), NodeError> {
     let known = Identity::read(log)?.filter(|identity| identity.phase == Phase::Member);
     let Some(mut identity) = known else { return Err(NodeError::NoMember) };
     let groups = Groups::new(identity.groups).ok_or(NodeError::Damaged)?;
@@ -38,11 +46,13 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
         tracing::warn!("this node is the only one of its cluster already: there is nothing to recover");
         return Ok(());
     }
-    for group in groups.numbers().chain([META_GROUP]) {
-        if !GroupStore::new(log.clone(), group).has_content() {
-            let why = "this node has nothing of it: recover another node, which has".to_owned();
-            return Err(NodeError::Group { group, why });
-        }
+    let all = || groups.numbers().chain([META_GROUP]);
+    let (held, missing): (Vec<u8>, Vec<u8>) =
+        all().partition(|group| GroupStore::new(log.clone(), *group).has_content());
+    let unnamed = missing.iter().filter(|group| **group == META_GROUP || !without.contains(group));
+    let unnamed: Vec<_> = unnamed.map(u8::to_string).collect();
+    if !unnamed.is_empty() && !planted(Bug::MissingGroupsEmptied) {
+        return Err(NodeError::Missing { groups: unnamed.join(",") });
     }
     // 1.
     identity.cluster = settings.runtime.random().max(1);
@@ -52,11 +62,20 @@ pub(super) async fn recover(store: &Store, log: &GroupLog, settings: &NodeSettin
     // 2.
     let replicas = table.cluster.map_or(settings.replicas, |cluster| cluster.replicas);
     let cluster = ClusterRecord { cluster: identity.cluster, groups: identity.groups, replicas };
+    let level = table.level.unwrap_or(FIRST_LEVEL);
     let removal = Step::Changes(removal(identity.node, nodes.values(), &cluster));
-    for group in groups.numbers().chain([META_GROUP]) {
-        let removal = (group == META_GROUP).then(|| encode_entry([&removal].into_iter()));
+    for group in missing.iter().copied().chain(held) {
+        if missing.contains(&group) {
+            store.database(group)?.clear().await?;
+            let emptied = GroupStore::new(log.clone(), group).void_install().await;
+            emptied.map_err(|error| NodeError::Group { group, why: error.to_string() })?;
+        }
+        let removal = (group == META_GROUP).then(|| encode_entry(level, [&removal].into_iter()));
         let made = GroupStore::new(log.clone(), group).make_sole_voter(identity.node, removal).await;
         made.map_err(|error| NodeError::Group { group, why: error.to_string() })?;
+    }
+    if !missing.is_empty() {
+        tracing::warn!("the groups {missing:?} begin empty: this node had nothing of them");
     }
     let (cluster, lost) = (identity.cluster, nodes.len());
     tracing::warn!(

@@ -28,7 +28,10 @@ pub enum Begin {
     Member,
     /// The store is a member of a cluster whose majority is lost for good, and becomes the only node of a new one. What only
     /// other nodes had is lost.
-    Recover,
+    Recover {
+        /// Groups of which it has nothing, and which begin empty.
+        without: Vec<u8>,
+    },
 }
 
 /// Settings of a node.

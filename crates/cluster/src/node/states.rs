@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::core::Node;
 use crate::group::{Group, Role};
+use crate::levels::Program;
 use crate::peers::{PeerRequest, PeerResponse, ReplicaState};
 
 /// Rounds between two questions for the states of another node.
@@ -22,6 +23,8 @@ pub(super) struct PeerStates(Mutex<Answers>);
 struct Answers {
     /// With the time of each.
     of_node: BTreeMap<u64, (Duration, BTreeMap<u8, ReplicaState>)>,
+    /// Programs of other nodes.
+    programs: BTreeMap<u64, Program>,
     /// Nodes that are being asked.
     asked: BTreeSet<u64>,
 }
@@ -50,6 +53,14 @@ impl Node {
         let answers = self.peer_states.0.lock();
         let (at, states) = answers.of_node.get(&node)?;
         (self.runtime().now().saturating_sub(*at) <= AGE_MAX).then(|| states.clone())
+    }
+
+    /// Returns the program of a node, as it said when it last answered.
+    pub(super) fn known_program(&self, node: u64) -> Option<Program> {
+        match node == self.identity.node {
+            true => Some(Program::own()),
+            false => self.peer_states.0.lock().programs.get(&node).cloned(),
+        }
     }
 
     /// Returns the groups of which a node's replica is in a state.
@@ -84,8 +95,21 @@ impl Node {
             let node = self.shared();
             let task = async move {
                 let answer = node.call(other, PeerRequest::States).await;
+                // Rarely, because each node asks each other one.
+                let is_known = node.peer_states.0.lock().programs.contains_key(&other);
+                let program = match is_known && !round.is_multiple_of(ROUNDS * 8) {
+                    true => Err(String::new()),
+                    false => node.program_of(other).await,
+                };
                 let mut answers = node.peer_states.0.lock();
                 answers.asked.remove(&other);
+                if answer.is_err() {
+                    // It may come back with another program.
+                    answers.programs.remove(&other);
+                }
+                if let Ok(program) = program {
+                    answers.programs.insert(other, program);
+                }
                 if let Ok(PeerResponse::States(states)) = answer {
                     answers.of_node.insert(other, (node.runtime().now(), states));
                 }

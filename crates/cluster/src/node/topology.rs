@@ -19,6 +19,7 @@ impl Node {
             peers: record.peers,
             grpc: record.grpc,
             zone: record.zone,
+            program: self.known_program(id),
             is_reachable: self.is_up(id),
             is_draining: table.draining.contains(&id),
             holds: reports
@@ -41,6 +42,7 @@ impl Node {
             nodes,
             groups,
             replicas: usize::from(self.replicas_max()),
+            level: table.level(),
             is_paused: table.is_paused,
             is_balancing: table.is_balancing,
             copied_bytes_per_s: self.copy_rate.lock().bytes_per_s(),

@@ -13,7 +13,9 @@ use super::metrics::metrics;
 use crate::peers::{PeerRequest, PeerResponse};
 use crate::place::report::Order;
 use crate::slots::{Groups, META_GROUP};
-use crate::view::{ClusterView, LeaderWatch, MessageWatch, Metric, PlannedMove, Topology};
+use crate::view::{
+    ClusterView, CopyPart, CopyStep, LeaderWatch, MessageWatch, Metric, PlannedMove, Topology,
+};
 
 impl ClusterView for Node {
     fn groups(&self) -> Groups {
@@ -77,8 +79,25 @@ impl ClusterView for Node {
         async move { this.ask_meta(PeerRequest::Order(order)).await }.boxed()
     }
 
+    fn finalize(&self) -> BoxFuture<'static, Result<(), String>> {
+        let this = self.shared();
+        async move {
+            // First here, because an earlier program that leads the meta group does not know the request.
+            this.check_programs().await?;
+            this.ask_meta(PeerRequest::Finalize).await
+        }
+        .boxed()
+    }
+
     fn planned_moves(&self) -> Vec<PlannedMove> {
         self.plan_moves()
+    }
+
+    fn copy(&self, group: u8, step: CopyStep) -> BoxFuture<'static, Result<CopyPart, String>> {
+        match self.replica(group) {
+            Some(replica) => replica.copy(step),
+            None => std::future::ready(Err(format!("there is no group {group}"))).boxed(),
+        }
     }
 
     fn publish(&self, channel: Bytes, text: Bytes) {
@@ -129,6 +148,7 @@ impl Node {
                 Some(leader) if leader == self.identity.node => match request {
                     PeerRequest::Remove { node } => self.remove_here(node).await,
                     PeerRequest::Order(order) => self.order_here(order).await,
+                    PeerRequest::Finalize => self.finalize_here().await,
                     _ => return Err("this is no request to the leader of the meta group".into()),
                 },
                 Some(leader) => match self.call(leader, request.clone()).await {

@@ -18,7 +18,7 @@ use super::codec::{
     encode_entry, encode_log_id, encode_vote,
 };
 use super::network::RaftRequest;
-use super::types::{Change, Entry, LogId, StoredMembership, TypeConfig, Vote};
+use super::types::{Change, Entry, LeaderId, LogId, StoredMembership, TypeConfig, Vote};
 
 /// Number of the state that holds the vote.
 const VOTE: u8 = 0;
@@ -154,15 +154,20 @@ impl GroupStore {
     /// Only for a replica that does not run, of a cluster that is lost.
     ///
     /// # Errors
-    /// If the replica has no log, or the log cannot be written.
+    /// If the log cannot be read or written.
     pub(crate) async fn make_sole_voter(&self, node: u64, change: Option<Bytes>) -> io::Result<()> {
         let last = self.clone().get_log_state().await?.last_log_id;
-        let last = last.ok_or_else(|| io::Error::other("the replica has no log"))?;
-        let id = |after: u64| LogId::new(last.leader_id, last.index + after);
+        let vote = self.clone().read_vote().await?;
+        // The log of a group that begins has the number 0, and the term of the last vote: a later one would be refused.
+        let (leader, first) = match last {
+            Some(last) => (last.leader_id, last.index + 1),
+            None => (vote.map_or(LeaderId { term: 0, node_id: node }, |vote| vote.leader_id), 0),
+        };
+        let id = |after: u64| LogId::new(leader, first + after);
         let membership = Membership::new_with_defaults(vec![BTreeSet::from([node])], []);
-        let mut entries = vec![Entry { log_id: id(1), payload: EntryPayload::Membership(membership) }];
+        let mut entries = vec![Entry { log_id: id(0), payload: EntryPayload::Membership(membership) }];
         entries.extend(
-            change.map(|change| Entry { log_id: id(2), payload: EntryPayload::Normal(Change(change)) }),
+            change.map(|change| Entry { log_id: id(1), payload: EntryPayload::Normal(Change(change)) }),
         );
         match self.append_row(&entries).await? {
             Some(written) => written.durable().await.map_err(failed),
@@ -182,6 +187,26 @@ impl GroupStore {
             EntryPayload::Blank | EntryPayload::Membership(_) => None,
         };
         Ok(entries.into_iter().filter_map(change).collect())
+    }
+
+    /// Returns the changes of the entries above an index, in their order, and the index of the last entry that was read: `through`, or
+    /// an earlier one once `bytes_max` bytes are reached. `None` if some of the entries are purged.
+    pub(crate) async fn changes_after(
+        &self,
+        after: u64,
+        through: u64,
+        bytes_max: usize,
+    ) -> io::Result<Option<(u64, Vec<Bytes>)>> {
+        let (mut index, mut bytes, mut changes) = (after, 0, Vec::new());
+        while index < through && bytes < bytes_max {
+            let Some(entry) = self.entries(index + 1, index + 2).await?.pop() else { return Ok(None) };
+            index += 1;
+            if let EntryPayload::Normal(Change(change)) = entry.payload {
+                bytes += change.len();
+                changes.push(change);
+            }
+        }
+        Ok(Some((index, changes)))
     }
 
     async fn entries(&self, first: u64, end: u64) -> io::Result<Vec<Entry>> {

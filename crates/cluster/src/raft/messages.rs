@@ -261,6 +261,19 @@ pub(crate) mod tests {
     use super::super::types::{Change, LeaderId, Vote};
     use super::*;
 
+    /// Returns a heartbeat and its answer.
+    pub(crate) fn heartbeat() -> (RaftRequest, RaftResponse) {
+        let id = LogId::new(LeaderId { term: 1, node_id: 2 }, 3);
+        let vote = Vote::new_committed(1, 2);
+        let request = AppendEntriesRequest {
+            vote,
+            prev_log_id: Some(id),
+            entries: Vec::new(),
+            leader_commit: Some(id),
+        };
+        (RaftRequest::Append(request), RaftResponse::Append(AppendEntriesResponse::Success))
+    }
+
     fn log_ids() -> impl Strategy<Value = LogId> + Clone {
         let id = |(term, node_id, index)| LogId::new(LeaderId { term, node_id }, index);
         any::<(u64, u64, u64)>().prop_map(id)

@@ -10,8 +10,6 @@ use esker_seeded_bugs::{Bug, planted};
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::{Instant, timeout};
 
-/// Lowest and highest version of the frames after the hello that this build has.
-pub(super) const VERSIONS: (u8, u8) = (1, 1);
 /// Version of the frames of the hello and of refusals. Their format never changes, because the hello chooses the version.
 pub(super) const HELLO_VERSION: u8 = 0;
 

@@ -4,11 +4,12 @@ use std::fmt::Debug;
 
 use bytes::Bytes;
 
-use super::frame::{HEAD_BYTES, Head, VERSIONS};
+use super::frame::{HEAD_BYTES, Head};
 use super::hello::{Challenge, Hello, Welcome};
 use super::messages::{decode_request, decode_response, put_request, put_response};
 use super::refusal::Refusal;
 use crate::group::{decode_entry, encode_entry};
+use crate::levels::Levels;
 
 /// Checks that a message that was decoded survives encoding and decoding unchanged.
 fn survives<T: Debug>(bytes: &Bytes, decode: impl Fn(Bytes) -> Option<T>, encode: impl Fn(&T) -> Vec<u8>) {
@@ -32,11 +33,13 @@ pub fn messages(bytes: &[u8]) {
         to
     });
     survives(&bytes, Hello::decode, Hello::encode);
-    survives(&bytes, Challenge::decode, Challenge::encode);
+    let any = Levels { lowest: 0, highest: u8::MAX };
+    survives(&bytes, |bytes| Challenge::decode(bytes, any), Challenge::encode);
     survives(&bytes, Welcome::decode, Welcome::encode);
-    survives(&bytes, |bytes| decode_entry(&bytes), |steps| encode_entry(steps.iter()).into());
+    let level = bytes.first().copied().unwrap_or_default();
+    survives(&bytes, |bytes| decode_entry(&bytes), |steps| encode_entry(level, steps.iter()).into());
     let _ = Refusal::decode(bytes.clone());
     if let Some(head) = bytes.first_chunk::<HEAD_BYTES>() {
-        let _ = Head::decode(head, VERSIONS.1).map(|head| head.check(&bytes[HEAD_BYTES..]));
+        let _ = Head::decode(head, 1).map(|head| head.check(&bytes[HEAD_BYTES..]));
     }
 }

@@ -12,7 +12,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
-use super::frame::{FrameReader, HELLO_VERSION, Head, Kind, VERSIONS, frame};
+use super::frame::{FrameReader, HELLO_VERSION, Head, Kind, frame};
 use super::hello::{
     Challenge, HELLO_BYTES_MAX, Hello, Lane, Nonce, PROOF_BYTES_MAX, REFUSED_BYTES_MAX, Transcript, Welcome,
     Who,
@@ -20,6 +20,7 @@ use super::hello::{
 use super::refusal::{Refusal, RefusalReason as Reason};
 use super::settings::Secret;
 use super::tls::Channel;
+use crate::levels::Levels;
 
 /// The end of a hello without a connection.
 #[derive(Debug)]
@@ -98,6 +99,8 @@ pub(super) struct Handshake<'h> {
     pub(super) channel: &'h mut Channel,
     pub(super) secret: Option<&'h Secret>,
     pub(super) me: Who,
+    /// Levels that this node accepts, and the one that its cluster uses.
+    pub(super) levels: (Levels, u8),
     /// Time for the whole hello.
     pub(super) time: Duration,
 }
@@ -123,12 +126,12 @@ impl Handshake<'_> {
         }
     }
 
-    /// Performs the hello of the side that connects. `admit` accepts the other side, or refuses it. Returns the version of
+    /// Performs the hello of the side that connects. `admit` accepts the other side with the version of the frames, or refuses it. Returns the version of
     /// the following frames.
     pub(super) async fn connect<T>(
         mut self,
         lane: Lane,
-        admit: impl FnOnce(&Who) -> Result<T, Refusal>,
+        admit: impl FnOnce(&Who, u8) -> Result<T, Refusal>,
     ) -> Result<(u8, T), Failed> {
         let done = timeout(self.time, self.connect_inner(lane, admit)).await;
         done.unwrap_or_else(|_| Err(Failed::Io(io::ErrorKind::TimedOut.into())))
@@ -137,14 +140,16 @@ impl Handshake<'_> {
     async fn connect_inner<T>(
         &mut self,
         lane: Lane,
-        admit: impl FnOnce(&Who) -> Result<T, Refusal>,
+        admit: impl FnOnce(&Who, u8) -> Result<T, Refusal>,
     ) -> Result<(u8, T), Failed> {
         let (secret, has_secret) = (self.secret, self.secret.is_some());
-        let hello = Hello { versions: VERSIONS, lane, has_secret, nonce: random()?, who: self.me.clone() };
+        let (levels, _) = self.levels;
+        let hello = Hello { levels, lane, has_secret, nonce: random()?, who: self.me.clone() };
         let hello = hello.encode();
         self.send(Kind::Hello, &hello).await?;
         let challenge_bytes = self.receive(Kind::Challenge, HELLO_BYTES_MAX).await?;
-        let challenge = Challenge::decode(challenge_bytes.clone()).ok_or_else(|| malformed("a challenge"))?;
+        let challenge =
+            Challenge::decode(challenge_bytes.clone(), levels).ok_or_else(|| malformed("a challenge"))?;
         if challenge.has_secret != has_secret {
             return Err(Failed::ByUs(secret_mismatch(challenge.has_secret)));
         }
@@ -158,15 +163,15 @@ impl Handshake<'_> {
         if !is_proof && !planted(Bug::ListenerProofIgnored) {
             return Err(Failed::ByUs(wrong_secret("the listening node")));
         }
-        let admitted = admit(&welcome.who).map_err(Failed::ByUs)?;
+        let admitted = admit(&welcome.who, challenge.version).map_err(Failed::ByUs)?;
         Ok((challenge.version, admitted))
     }
 
-    /// Performs the hello of the side that listens. `admit` accepts the other side, or refuses it. Returns the version of the
+    /// Performs the hello of the side that listens. `admit` accepts the other side with the version of the frames, or refuses it. Returns the version of the
     /// following frames.
     pub(super) async fn accept<T>(
         mut self,
-        admit: impl FnOnce(&Who, Lane) -> Result<T, Refusal>,
+        admit: impl FnOnce(&Who, Lane, u8) -> Result<T, Refusal>,
     ) -> Result<(u8, T), Failed> {
         let done = timeout(self.time, self.accept_inner(admit)).await;
         done.unwrap_or_else(|_| Err(Failed::Io(io::ErrorKind::TimedOut.into())))
@@ -174,12 +179,12 @@ impl Handshake<'_> {
 
     async fn accept_inner<T>(
         &mut self,
-        admit: impl FnOnce(&Who, Lane) -> Result<T, Refusal>,
+        admit: impl FnOnce(&Who, Lane, u8) -> Result<T, Refusal>,
     ) -> Result<(u8, T), Failed> {
         let (secret, has_secret) = (self.secret, self.secret.is_some());
         let hello_bytes = self.receive(Kind::Hello, HELLO_BYTES_MAX).await?;
         let hello = Hello::decode(hello_bytes.clone()).ok_or_else(|| malformed("a hello"))?;
-        let version = hello.version().map_err(Failed::ByUs)?;
+        let version = hello.version(self.levels.0, self.levels.1).map_err(Failed::ByUs)?;
         if hello.has_secret != has_secret {
             return Err(Failed::ByUs(secret_mismatch(has_secret)));
         }
@@ -192,7 +197,7 @@ impl Handshake<'_> {
         if !transcript.is_proof(secret, None, &proof) && !planted(Bug::ConnectorProofIgnored) {
             return Err(Failed::ByUs(wrong_secret("the connecting node")));
         }
-        let admitted = admit(&hello.who, hello.lane).map_err(Failed::ByUs)?;
+        let admitted = admit(&hello.who, hello.lane, version).map_err(Failed::ByUs)?;
         let proof = transcript.proof(secret, Some(&self.me));
         let welcome = Welcome { who: self.me.clone(), proof };
         self.send(Kind::Welcome, &welcome.encode()).await?;

@@ -3,10 +3,11 @@
 use bytes::{Buf, BufMut, Bytes};
 use ring::hmac;
 
-use super::frame::{HEAD_BYTES, VERSIONS};
+use super::frame::HEAD_BYTES;
 use super::refusal::{Refusal, RefusalReason};
 use super::settings::Secret;
 use crate::input::{get_bool, get_text, put_text};
+use crate::levels::Levels;
 use crate::peers::NodeIdentity;
 use crate::sightings::{HISTORY_BYTES, StartHistory};
 
@@ -54,7 +55,8 @@ pub(super) struct Who {
 /// First frame, of the side that connects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
-    pub(super) versions: (u8, u8),
+    /// Levels that it accepts.
+    pub(super) levels: Levels,
     pub(super) lane: Lane,
     pub(super) has_secret: bool,
     pub(super) nonce: Nonce,
@@ -104,7 +106,7 @@ impl Who {
 impl Hello {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut to = MAGIC.to_vec();
-        to.put_slice(&[self.versions.0, self.versions.1, self.lane as u8, self.has_secret.into()]);
+        to.put_slice(&[self.levels.lowest, self.levels.highest, self.lane as u8, self.has_secret.into()]);
         to.put_slice(&self.nonce);
         self.who.put(&mut to);
         to
@@ -113,27 +115,25 @@ impl Hello {
     pub(super) fn decode(mut from: Bytes) -> Option<Hello> {
         let mut magic = [0; 4];
         from.try_copy_to_slice(&mut magic).ok().filter(|()| magic == *MAGIC)?;
-        let versions = (from.try_get_u8().ok()?, from.try_get_u8().ok()?);
+        let levels = Levels { lowest: from.try_get_u8().ok()?, highest: from.try_get_u8().ok()? };
         let number = from.try_get_u8().ok()?;
         let lane = [Lane::Main, Lane::Parts, Lane::Once].into_iter().find(|lane| *lane as u8 == number)?;
         let has_secret = get_bool(&mut from)?;
         let (nonce, who) = (get_nonce(&mut from)?, Who::get(&mut from)?);
-        from.is_empty().then_some(Hello { versions, lane, has_secret, nonce, who })
+        from.is_empty().then_some(Hello { levels, lane, has_secret, nonce, who })
     }
 
-    /// Returns the highest common version.
-    pub(super) fn version(&self) -> Result<u8, Refusal> {
-        let ((low, high), (our_low, our_high)) = (self.versions, VERSIONS);
-        let version = high.min(our_high);
-        if version < low.max(our_low) {
+    /// Returns the level of the connection to a node that accepts `ours` in a cluster that uses `level`.
+    pub(super) fn version(&self, ours: Levels, level: u8) -> Result<u8, Refusal> {
+        ours.common(self.levels, level).ok_or_else(|| {
+            let (supported, address) = (Levels::supported(), &self.who.address);
             let text = format!(
-                "no common version of the protocol between nodes: {} has {low} to {high}, the other \
-                 {our_low} to {our_high}; upgrade the older one",
-                self.who.address
+                "no common level of the protocol between nodes: the connecting node at {address} has {}, and the listening one \
+                 accepts {ours} (its cluster uses level {level}, its program has {supported}); upgrade the older program",
+                self.levels
             );
-            return Err(Refusal::new(RefusalReason::Version, text));
-        }
-        Ok(version)
+            Refusal::new(RefusalReason::Version, text)
+        })
     }
 }
 
@@ -144,11 +144,10 @@ impl Challenge {
         to
     }
 
-    pub(super) fn decode(mut from: Bytes) -> Option<Challenge> {
+    pub(super) fn decode(mut from: Bytes, levels: Levels) -> Option<Challenge> {
         let (version, has_secret) = (from.try_get_u8().ok()?, get_bool(&mut from)?);
         let nonce = get_nonce(&mut from)?;
-        let is_known = (VERSIONS.0..=VERSIONS.1).contains(&version);
-        (from.is_empty() && is_known).then_some(Challenge { version, has_secret, nonce })
+        (from.is_empty() && levels.contains(version)).then_some(Challenge { version, has_secret, nonce })
     }
 }
 

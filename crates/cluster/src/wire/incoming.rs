@@ -80,10 +80,11 @@ async fn serve(
         channel: &mut channel,
         secret: shared.settings.secret.as_ref(),
         me: shared.who(),
+        levels: shared.levels(),
         time: deadline.saturating_duration_since(Instant::now()),
     };
-    let admitted = handshake.accept(|who, lane| {
-        let (seat, kicked) = shared.admit(who, Way::In(lane))?;
+    let admitted = handshake.accept(|who, lane, version| {
+        let (seat, kicked) = shared.admit(who, Way::In(lane), version)?;
         Ok((seat, kicked, who.clone(), lane))
     });
     let (version, (seat, kicked, who, lane)) = match admitted.await {

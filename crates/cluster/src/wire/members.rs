@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::hello::{Lane, Who};
 use super::refusal::{Refusal, RefusalReason as Reason};
+use crate::levels::FIRST_LEVEL;
 use crate::peers::NodeIdentity;
 use crate::peers::PeerRecord;
 use crate::sightings::Sightings;
@@ -18,6 +19,8 @@ pub(super) struct Members {
     pub(super) instance: u64,
     pub(super) nodes: BTreeMap<u64, PeerRecord>,
     pub(super) sightings: Sightings,
+    /// Level that the cluster uses.
+    pub(super) level: u8,
     live: Vec<Live>,
     next: u64,
 }
@@ -27,6 +30,8 @@ struct Live {
     number: u64,
     way: Way,
     who: Who,
+    /// Level of its frames.
+    version: u8,
     /// Closes the connection, with a refusal for the peer.
     kick: Option<oneshot::Sender<Refusal>>,
 }
@@ -59,13 +64,17 @@ impl Members {
             instance,
             nodes: BTreeMap::new(),
             sightings: Sightings::default(),
+            level: FIRST_LEVEL,
             live: Vec::new(),
             next: 0,
         }
     }
 
     /// Accepts an authenticated peer, or returns why not. Its connections that this one replaces are closed.
-    pub(super) fn admit(&mut self, who: &Who, way: Way) -> Result<Admitted, Refusal> {
+    pub(super) fn admit(&mut self, who: &Who, way: Way, version: u8) -> Result<Admitted, Refusal> {
+        if version < self.level && !planted(Bug::LowerLevelAdmitted) {
+            return refuse(Reason::Version, self.lower_level(version));
+        }
         let node = self.check(who, way).inspect_err(|refusal| {
             if refusal.reason == Reason::OldStarts {
                 self.sightings.note_refused(&who.identity);
@@ -83,7 +92,7 @@ impl Members {
         }
         self.next += 1;
         let (kick, kicked) = oneshot::channel();
-        self.live.push(Live { number: self.next, way, who: who.clone(), kick: Some(kick) });
+        self.live.push(Live { number: self.next, way, who: who.clone(), version, kick: Some(kick) });
         Ok(Admitted { number: self.next, node, kicked })
     }
 
@@ -202,6 +211,24 @@ impl Members {
         });
         let refused: Vec<_> = refused.collect();
         refused.iter().for_each(|(number, refusal)| self.kick(|live| live.number == *number, refusal));
+    }
+
+    fn lower_level(&self, version: u8) -> String {
+        let level = self.level;
+        format!(
+            "the cluster uses level {level} of the protocol between nodes now, and the connection has level {version}"
+        )
+    }
+
+    /// Raises the level that the cluster uses, and closes the connections of lower ones. They are opened anew, at the level, if the
+    /// program of the other node has it.
+    pub(super) fn set_level(&mut self, level: u8) {
+        self.level = self.level.max(level);
+        let lower: Vec<_> = self.live.iter().map(|live| live.version).filter(|it| *it < self.level).collect();
+        if let Some(version) = lower.first().filter(|_| !planted(Bug::LowerLevelAdmitted)) {
+            let (level, refusal) = (self.level, Refusal::new(Reason::Version, self.lower_level(*version)));
+            self.kick(|live| live.version < level, &refusal);
+        }
     }
 
     /// Sets the identity, and closes all connections, which were opened with another one.

@@ -6,6 +6,7 @@ use bytes::{Buf, BufMut, Bytes};
 
 use crate::changes::{changes_bytes, get_changes, put_changes};
 use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
+use crate::levels::Program;
 use crate::peers::{PeerRecord, PeerRequest, PeerResponse, ReplicaState};
 use crate::place::report::{NodeReport, Order, get_reports, put_reports};
 use crate::raft::messages;
@@ -20,6 +21,8 @@ const REPORT: u8 = 7;
 const MEMBERS: u8 = 8;
 const PUBLISH: u8 = 9;
 const STATES: u8 = 10;
+const PROGRAM: u8 = 11;
+const FINALIZE: u8 = 12;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
@@ -29,6 +32,7 @@ const REFUSED: u8 = 5;
 const REPORTS: u8 = 6;
 const OF_MEMBERS: u8 = 7;
 const STATES_ARE: u8 = 8;
+const PROGRAM_IS: u8 = 9;
 
 /// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
 const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
@@ -82,6 +86,8 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
             }
         }
         PeerRequest::States => to.put_u8(STATES),
+        PeerRequest::Program => to.put_u8(PROGRAM),
+        PeerRequest::Finalize => to.put_u8(FINALIZE),
     }
 }
 
@@ -117,6 +123,8 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
             PeerRequest::Publish((0..count).map(|_| message(&mut from)).collect::<Option<_>>()?)
         }
         STATES => PeerRequest::States,
+        PROGRAM => PeerRequest::Program,
+        FINALIZE => PeerRequest::Finalize,
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -155,6 +163,10 @@ pub(super) fn put_response(to: &mut Vec<u8>, response: &PeerResponse) {
             to.put_slice(&[STATES_ARE, states.len() as u8]);
             states.iter().for_each(|(group, state)| to.put_slice(&[*group, *state as u8]));
         }
+        PeerResponse::Program(program) => {
+            to.put_u8(PROGRAM_IS);
+            program.put(to);
+        }
         PeerResponse::Refused(why) => {
             to.put_u8(REFUSED);
             put_text(to, why);
@@ -188,6 +200,7 @@ pub(super) fn decode_response(mut from: Bytes) -> Option<PeerResponse> {
         ASK => PeerResponse::Ask(get_text(&mut from)?),
         REFUSED => PeerResponse::Refused(get_text(&mut from)?),
         STATES_ARE => PeerResponse::States(get_states(&mut from)?),
+        PROGRAM_IS => PeerResponse::Program(Program::get(&mut from)?),
         _ => return None,
     };
     from.is_empty().then_some(response)
@@ -237,6 +250,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::levels::Levels;
     use crate::place::report::GroupReport;
     use crate::raft::messages::tests as raft;
 
@@ -307,12 +321,21 @@ mod tests {
             1 => any::<u8>().prop_map(|group| PeerRequest::Members { group }),
             1 => vec((blobs(), blobs()), 0..6).prop_map(PeerRequest::Publish),
             1 => Just(PeerRequest::States),
+            1 => Just(PeerRequest::Program),
+            1 => Just(PeerRequest::Finalize),
         ]
     }
 
     fn states() -> impl Strategy<Value = BTreeMap<u8, ReplicaState>> {
         let state = (1..=4_u8).prop_map(|number| ReplicaState::of(number).expect("a state"));
         proptest::collection::btree_map(any::<u8>(), state, 0..17)
+    }
+
+    fn programs() -> impl Strategy<Value = Program> {
+        (any::<u8>(), any::<u8>(), texts()).prop_map(|(one, other, version)| {
+            let levels = Levels { lowest: one.min(other), highest: one.max(other) };
+            Program { levels, version }
+        })
     }
 
     fn responses() -> impl Strategy<Value = PeerResponse> {
@@ -325,6 +348,7 @@ mod tests {
             1 => (vec(any::<u64>(), 0..5), blobs()).prop_map(|(nodes, id)| PeerResponse::Members { nodes, id }),
             1 => joined,
             1 => states().prop_map(PeerResponse::States),
+            1 => programs().prop_map(PeerResponse::Program),
             1 => texts().prop_map(PeerResponse::Ask),
             1 => texts().prop_map(PeerResponse::Refused),
         ]
@@ -397,6 +421,18 @@ mod tests {
             let _ = decode_request(bytes.clone().into());
             let _ = decode_response(bytes.into());
         }
+    }
+
+    #[test]
+    fn heartbeat_has_the_length_that_estimates_use() {
+        use super::super::frame::HEAD_BYTES;
+        use super::super::{HEARTBEAT_ANSWER_BYTES, HEARTBEAT_BYTES};
+        let (request, response) = raft::heartbeat();
+        let request = request_bytes(&PeerRequest::Raft { group: 1, request });
+        assert_eq!((HEAD_BYTES + request.len()) as u64, HEARTBEAT_BYTES);
+        let position = 8;
+        let response = response_bytes(&PeerResponse::Raft(response));
+        assert_eq!((HEAD_BYTES + position + response.len()) as u64, HEARTBEAT_ANSWER_BYTES);
     }
 
     #[test]

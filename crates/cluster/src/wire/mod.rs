@@ -16,10 +16,10 @@
 //! Numbers are little-endian.
 //!
 //! ```text
-//! length of the payload (4) | version (1) | kind (1) | number of the request (8) | CRC-32C of all else (4) | payload
+//! length of the payload (4) | level (1) | kind (1) | number of the request (8) | CRC-32C of all else (4) | payload
 //!
-//! 1 hello      "ESKW" | lowest, highest version (1, 1) | lane (1) | has a secret (1) | nonce (32) | side
-//! 2 challenge  version (1) | has a secret (1) | nonce (32)
+//! 1 hello      "ESKW" | lowest, highest level that the node accepts (1, 1) | lane (1) | has a secret (1) | nonce (32) | side
+//! 2 challenge  level (1) | has a secret (1) | nonce (32)
 //! 3 proof      code (32), or nothing without a secret
 //! 4 welcome    side | code (32), or nothing without a secret
 //! 5 refused    reason (1) | text
@@ -32,19 +32,21 @@
 //!
 //! requests:  1 raft: group (1) | raft/messages.rs          3 join: record          4 transfer: group (1) | node (8)
 //!            2 part: group (1) | transfer (8) | part (4) | vote (bytes) | is last (1) | number (varint) of changes
-//!            5 remove: node (8)           6 states: nothing
+//!            5 remove: node (8)           10 states: nothing         11 program: nothing       12 finalize: nothing
 //! responses: 1 raft: raft/messages.rs   2 done   3 joined: cluster (8) | groups (1) | number (varint) of records
-//!            4 ask: address (text)      5 refused: text      6 states: number (1) of group (1) | state (1)
+//!            4 ask: address (text)      5 refused: text      8 states: number (1) of group (1) | state (1)
+//!            9 program: lowest, highest level (1, 1) | version (text)
 //! record:    node (8) | store (8) | peers, resp (texts) | has gRPC (1) [text] | zone (text)
 //! change:    as in an entry (docs/decisions/0051-groups.md)
 //! ```
 //!
-//! Frames of the hello and refusals have version 0 and never change; the others have the version of the challenge.
+//! Frames of the hello and refusals have level 0 and never change; the others have the level of the challenge, which is that of the
+//! cluster where both sides have it (see [`levels`](crate::levels)).
 //!
 //! # Hello
 //!
 //! 1. The connecting side sends a hello with its identity and a nonce.
-//! 2. The listening side answers with a challenge: the version, and a nonce of its own.
+//! 2. The listening side answers with a challenge: the level, and a nonce of its own.
 //! 3. The connecting side proves that it knows the secret: HMAC-SHA-256 over a label, both frames, and 32 bytes that only the
 //!    ends of this TLS connection can export.
 //! 4. The listening side compares the proof, checks the identity, and answers with its own identity and a proof over another
@@ -88,6 +90,11 @@ use tls::Tls;
 
 pub use refusal::RefusalReason;
 pub use settings::{Secret, WireError, WireLimits, WireSettings, WireTls};
+
+/// Bytes of the frame of a heartbeat, and of its answer.
+pub const HEARTBEAT_BYTES: u64 = 92;
+/// See [`HEARTBEAT_BYTES`].
+pub const HEARTBEAT_ANSWER_BYTES: u64 = 29;
 
 /// The connections of a node to the others. Clones are handles to the same one; the last one that is dropped closes them.
 #[derive(Clone)]
@@ -346,6 +353,10 @@ impl Peers for Wire {
 
     fn set_identity(&self, identity: NodeIdentity) {
         Wire::set_identity(self, identity);
+    }
+
+    fn set_level(&self, level: u8) {
+        self.0.0.set_level(level);
     }
 
     fn remember(&self, seen: &[Sighting]) {

@@ -57,9 +57,10 @@ pub(super) async fn dial(
         channel: &mut channel,
         secret: shared.settings.secret.as_ref(),
         me: shared.who(),
+        levels: shared.levels(),
         time: limits.hello_timeout,
     };
-    let admitted = handshake.connect(lane, |who| {
+    let admitted = handshake.connect(lane, |who, version| {
         let is_another = expected.is_some_and(|node| node != who.identity.node);
         if is_another && who.instance != shared.instance {
             let text = format!(
@@ -69,7 +70,7 @@ pub(super) async fn dial(
             );
             return Err(Refusal::new(Reason::OtherNode, text));
         }
-        shared.admit(who, Way::Out(lane))
+        shared.admit(who, Way::Out(lane), version)
     });
     match admitted.await {
         Ok((version, (seat, kicked))) => Ok(Session { channel, version, seat, kicked }),

@@ -20,6 +20,7 @@ use super::outgoing::keep;
 use super::refusal::{Refusal, RefusalReason, Refusals};
 use super::settings::{WireError, WireSettings};
 use super::tls::Tls;
+use crate::levels::Levels;
 use crate::peers::NodeIdentity;
 use crate::peers::PeerRecord;
 use crate::sightings::Sighting;
@@ -136,6 +137,7 @@ impl Shared {
         self: &Arc<Shared>,
         who: &Who,
         way: Way,
+        version: u8,
     ) -> Result<(Seat, oneshot::Receiver<Refusal>), Refusal> {
         let mut members = self.members.lock();
         let most = self.settings.limits.unauthenticated_max;
@@ -143,7 +145,7 @@ impl Shared {
             let text = format!("{most} nodes ask to join at a time (unauthenticated_max); try again later");
             return Err(Refusal::new(RefusalReason::TooMany, text));
         }
-        let admitted = members.admit(who, way)?;
+        let admitted = members.admit(who, way, version)?;
         let seat = Seat { shared: self.clone(), number: admitted.number, node: admitted.node };
         Ok((seat, admitted.kicked))
     }
@@ -235,6 +237,17 @@ impl Shared {
         std::mem::take(&mut *peers).into_iter().for_each(|(node, peer)| peer.close(node));
         drop(peers);
         self.set_nodes(nodes);
+    }
+
+    /// Returns the levels that this node accepts, and the one that its cluster uses.
+    pub(super) fn levels(&self) -> (Levels, u8) {
+        let level = self.members.lock().level;
+        (Levels::supported().from(level), level)
+    }
+
+    /// Raises the level that the cluster uses, and closes the connections of lower ones.
+    pub(super) fn set_level(&self, level: u8) {
+        self.members.lock().set_level(level);
     }
 
     pub(super) fn remember(&self, seen: &[Sighting]) {

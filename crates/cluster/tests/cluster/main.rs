@@ -14,6 +14,7 @@ mod messages;
 mod network;
 mod nodes;
 mod placement;
+mod recovering;
 mod refused;
 mod states;
 mod stores;

@@ -369,7 +369,7 @@ fn last_node_recovers_what_it_has_and_others_join_anew() {
         machines.start(fourth).await;
         machines.until("the third node knows it", || machines.topology(3).nodes.len() == 4).await;
         (1..=4).for_each(|machine| machines.crash(machine));
-        machines.set_begin(3, Begin::Recover);
+        machines.set_begin(3, Begin::Recover { without: Vec::new() });
         machines.start(3).await;
         put(&machines, &world, 20..40).await;
         let recovered = machines.running(3);

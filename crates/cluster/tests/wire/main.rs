@@ -4,6 +4,7 @@ mod bind;
 mod calls;
 mod hostile;
 mod identities;
+mod levels;
 mod raw;
 mod secrets;
 mod support;

@@ -9,7 +9,8 @@ use bytes::Bytes;
 use esker_cluster::place::report::Order;
 use esker_cluster::slots::{Groups, META_GROUP};
 use esker_cluster::view::{
-    ClusterView, GroupInfo, LeaderWatch, MessageWatch, Metric, NodeInfo, PlannedMove, Topology,
+    ClusterView, CopyPart, CopyStep, GroupInfo, LeaderWatch, MessageWatch, Metric, NodeInfo, PlannedMove,
+    Topology,
 };
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
@@ -189,8 +190,18 @@ impl ClusterView for Directed {
         ready(if order == Order::Replicas(5) { Err("it needs 5 nodes".to_owned()) } else { Ok(()) }).boxed()
     }
 
+    fn finalize(&self) -> BoxFuture<'static, Result<(), String>> {
+        self.state().asked.push("finalize".to_owned());
+        ready(Ok(())).boxed()
+    }
+
     fn planned_moves(&self) -> Vec<PlannedMove> {
         vec![PlannedMove { group: 1, from: Some(ME), to: Some(0xc3), bytes: 7 }]
+    }
+
+    fn copy(&self, group: u8, step: CopyStep) -> BoxFuture<'static, Result<CopyPart, String>> {
+        self.state().asked.push(format!("copy {group} {step:?}"));
+        ready(Ok(CopyPart { copy: 7, index: 9, next: Some(5), count: 1, ..CopyPart::default() })).boxed()
     }
 
     fn publish(&self, channel: Bytes, text: Bytes) {

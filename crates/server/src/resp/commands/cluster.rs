@@ -9,7 +9,7 @@ use crate::resp::session::Session;
 use crate::resp::verb::facts::{Bound, Group, InMulti, flags, tips};
 use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::commands::Command;
-use crate::resp::wire::error_text::{self, NO_CLUSTER};
+use crate::resp::wire::error_text::{self, NO_CLUSTER, is};
 use crate::resp::wire::number::parse_integer;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
@@ -19,6 +19,7 @@ use esker_cluster::slots::{SLOTS, slot_of};
 use self::members::{id_text, node_of};
 
 mod admin;
+mod copying;
 mod lists;
 pub(super) mod members;
 mod texts;
@@ -134,6 +135,10 @@ ESKER REPLICAS <number>
     Set the number of copies of each group: 1, 3 or 5.
 ESKER RESUME
     End ESKER PAUSE.
+ESKER COPY <group> BEGIN | KEYS <copy> <cursor> | LOG <copy> <after>
+    Execute a step of the copy of a group for a backup.
+ESKER FINALIZE
+    Use the highest level of the protocol between nodes, if the programs of all nodes have it.
 GETKEYSINSLOT <slot> <count>
     Return key names stored by current node in a slot.
 INFO
@@ -161,8 +166,11 @@ SLOTS
 const NODE_BYTES: usize = 1024;
 const GROUP_BYTES: usize = 512;
 
-fn bound(_: Command<'_>, _: &Session, service: &Service) -> Bound {
+fn bound(command: Command<'_>, _: &Session, service: &Service) -> Bound {
     let Some(cluster) = &service.cluster else { return Bound::once(0) };
+    if command.len() > 4 && is(command.argument(1), "esker") && is(command.argument(2), "copy") {
+        return Bound::twice(copying::PART_BYTES);
+    }
     let topology = cluster.view.topology();
     let names = topology.nodes.iter().map(|node| node.resp.len() + node.peers.len() + NODE_BYTES);
     Bound::twice(names.sum::<usize>() + (topology.groups.len() + 2) * GROUP_BYTES)

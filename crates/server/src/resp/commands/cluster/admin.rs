@@ -6,6 +6,7 @@ use esker_cluster::slots::META_GROUP;
 use esker_cluster::view::{GroupInfo, Metric, NodeInfo, PlannedMove, Topology};
 use serde_json::{Value, json};
 
+use super::copying;
 use super::members::node_of;
 use crate::resp::session::{Session, audit};
 use crate::resp::wire::commands::Command;
@@ -17,7 +18,8 @@ use crate::service::cluster::Cluster;
 
 /// The subcommands, for the error about others.
 const WORDS: &str = "STATUS, TRANSFER <group> <node>, REMOVE <node> [DEAD], DRAIN <node> [CANCEL], \
-                     MOVE <group> <from> <to>, REPLICAS <number>, PAUSE, RESUME, REBALANCE [DRY-RUN]";
+                     MOVE <group> <from> <to>, REPLICAS <number>, PAUSE, RESUME, REBALANCE [DRY-RUN], FINALIZE, \
+                     COPY <group> BEGIN | KEYS <copy> <cursor> | LOG <copy> <after>";
 
 /// Executes a subcommand of [`WORDS`].
 pub(super) async fn admin(command: Command<'_>, session: &Session, service: &Service, replies: &mut Replies) {
@@ -38,6 +40,11 @@ pub(super) async fn admin(command: Command<'_>, session: &Session, service: &Ser
         4 if is(verb, "remove") => remove(command.argument(3), false, session, cluster).await,
         5 if is(verb, "remove") && is(command.argument(4), "dead") => {
             remove(command.argument(3), true, session, cluster).await
+        }
+        _ if is(verb, "copy") => return copying::copy(command, cluster, replies).await,
+        3 if is(verb, "finalize") => {
+            audit::note(session, "CLUSTER ESKER FINALIZE");
+            cluster.view.finalize().await.map_err(|why| format!("ERR {why}"))
         }
         4 if is(verb, "rebalance") && is(command.argument(3), "dry-run") => {
             let moves: Vec<_> = cluster.view.planned_moves().iter().map(planned).collect();
@@ -125,6 +132,7 @@ fn status(topology: &Topology, metrics: &[Metric]) -> Value {
         "epoch": topology.epoch,
         "me": id(topology.me),
         "replicas": topology.replicas,
+        "level": topology.level,
         "paused": topology.is_paused,
         "balancing": topology.is_balancing,
         "copied_bytes_per_s": topology.copied_bytes_per_s,
@@ -141,6 +149,8 @@ fn node(node: &NodeInfo) -> Value {
         "peers": node.peers,
         "grpc": node.grpc,
         "zone": node.zone,
+        "levels": node.program.as_ref().map(|program| [program.levels.lowest, program.levels.highest]),
+        "version": node.program.as_ref().map(|program| &program.version),
         "reachable": node.is_reachable,
         "draining": node.is_draining,
         "holds": node.holds,
