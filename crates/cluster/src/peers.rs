@@ -23,8 +23,19 @@ pub struct PeerRecord {
     pub resp: String,
     /// Address for gRPC clients.
     pub grpc: Option<String>,
+    /// Address for clients of the Redis protocol that read from replicas, `host:port`.
+    pub replica: Option<String>,
     /// Zone, or an empty text.
     pub zone: String,
+}
+
+/// The position of a leader at a moment at which it led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIndex {
+    /// Index of the last entry that it knew to be committed.
+    pub index: u64,
+    /// Its clock in milliseconds since the Unix epoch: keys that expire until then may be reported as expired.
+    pub now_ms: u64,
 }
 
 /// What a node says of itself in each hello.
@@ -117,6 +128,8 @@ pub enum PeerRequest {
     Publish(Vec<(Bytes, Bytes)>),
     /// Asks for the states of the node's replicas.
     States,
+    /// Asks for the positions of groups that the node leads: bit *n* is group *n*.
+    ReadIndexes(u16),
 }
 
 /// The answer to a [`PeerRequest`].
@@ -146,6 +159,8 @@ pub enum PeerResponse {
     },
     /// The states of the replicas, by number of their group.
     States(BTreeMap<u8, ReplicaState>),
+    /// The positions of groups at a moment after the request at which the node led them, by number of the group.
+    ReadIndexes(BTreeMap<u8, ReadIndex>),
     /// Another node can do it: its address for other nodes.
     Ask(String),
     /// It was not done.

@@ -8,10 +8,12 @@
 //! 3. `upkeep` notes up to where applied entries are durable without the log, and purges the log up to there.
 //! 4. A follower that needs purged entries gets the whole keyspace (`sending`, `installing`).
 //! 5. A replica whose node left the group gives its space back (`retiring`).
-//! 6. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
+//! 6. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`). Reads that may be stale
+//!    are answered by any replica that is recent (`following`).
 
 mod confirming;
 mod entry;
+mod following;
 mod installing;
 mod leading;
 mod machine;
@@ -39,11 +41,13 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 pub use self::entry::{Step, decode_entry, encode_entry};
+pub use self::following::Asked;
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
 pub use self::status::{GroupCounters, GroupStatus};
 pub use crate::raft::error::{GroupError, NotReady};
 pub use crate::raft::member::Role;
 
+use self::following::Confirmations;
 use self::machine::KeyspaceMachine;
 use self::queue::Queue;
 use self::sending::GroupTransport;
@@ -74,6 +78,9 @@ pub struct Group {
     slot: Mutex<Slot>,
     incoming: tokio::sync::Mutex<Option<Incoming>>,
     confirming: Mutex<Confirming>,
+    confirmations: Mutex<Confirmations>,
+    /// Number of members started here.
+    members: AtomicU64,
     /// Snapshots being sent, with the index from which on their receivers need the log.
     sending: Mutex<BTreeMap<u64, u64>>,
     /// Bytes of the log of all groups that entries can take.
@@ -114,6 +121,8 @@ impl Group {
             slot: Mutex::new(Slot::Installing),
             incoming: tokio::sync::Mutex::default(),
             confirming: Mutex::default(),
+            confirmations: Mutex::default(),
+            members: AtomicU64::new(0),
             sending: Mutex::default(),
             log_bytes: parts.log.usage().1,
             transfers: AtomicU64::new(1),
@@ -146,7 +155,9 @@ impl Group {
         let (machine, runtime) = (self.machine.clone(), parts.runtime.clone());
         let (settings, store) = (&parts.settings.replica, self.store.clone());
         let transport = Arc::new(transport);
-        let instance = Instance::start(parts.node, settings, store, machine, transport, runtime).await?;
+        let number = self.members.fetch_add(1, Ordering::Relaxed);
+        let ids = (parts.node, number);
+        let instance = Instance::start(ids, settings, store, machine, transport, runtime).await?;
         let instance = Arc::new(instance);
         let is_free = instance.brief().is_alone || planted(Bug::VoteWithoutGuard);
         let promised = if is_free { Duration::ZERO } else { settings.election.1 };

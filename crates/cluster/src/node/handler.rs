@@ -57,6 +57,15 @@ impl PeerHandler for Node {
                 }
                 .boxed();
             }
+            PeerRequest::ReadIndexes(groups) => {
+                let groups = *groups;
+                return match from {
+                    Some(_) => {
+                        async move { PeerResponse::ReadIndexes(node.read_indexes(groups).await) }.boxed()
+                    }
+                    None => refused("only a member asks for positions of groups"),
+                };
+            }
             PeerRequest::Publish(messages) => {
                 return match from {
                     Some(_) => {

@@ -42,10 +42,31 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
         ("lease_hits_total", "Reads answered by the lease of the leader.", &node.lease_hits),
         ("lease_misses_total", "Reads that needed a confirmation by a majority.", &node.lease_misses),
         ("transfers_total", "Leaderships that this node handed to another.", &node.transfers),
+        (
+            "replica_reads_total",
+            "Groups of commands that a replica of this node answered, whether it leads or not.",
+            &node.following.reads,
+        ),
+        (
+            "replica_reads_stale_total",
+            "Groups of commands that were sent to the leader, because the replica was not recent enough.",
+            &node.following.stale,
+        ),
+        (
+            "replica_questions_total",
+            "Requests by which replicas asked leaders for their positions.",
+            &node.following.questions,
+        ),
         ("membership_changes_total", "Changes of a group's members that this node made.", &node.changes),
     ] {
         figures.count(name, help, of_node, value.load(Ordering::Relaxed));
     }
+    figures.add(
+        "replica_clients",
+        "Connections that read from replicas.",
+        of_node,
+        node.following.clients() as u64,
+    );
     of_placement(&mut figures, node);
     for replica in node.replicas.values() {
         let number = replica.number();

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::core::{Node, PATIENCE};
 use super::error::NodeError;
+use super::following::{self, Following};
 use super::identity::{Identity, Phase, count_start, sightings};
 use super::joining::{check_cluster, identify, join};
 use super::message_queues::Publishing;
@@ -82,6 +83,7 @@ impl Node {
         let node = start(&store, parts).await?;
         node.found().await?;
         node.runtime().spawn("node", Box::pin(reconcile::run(node.clone())));
+        node.runtime().spawn("followed leaders", Box::pin(following::run(node.clone())));
         Ok(node)
     }
 
@@ -191,6 +193,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         copy_rate: Mutex::default(),
         noted: Mutex::new(noted),
         peer_states: PeerStates::default(),
+        following: Following::default(),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),
         lease_misses: AtomicU64::new(0),

@@ -13,7 +13,9 @@ use super::metrics::metrics;
 use crate::peers::{PeerRequest, PeerResponse};
 use crate::place::report::Order;
 use crate::slots::{Groups, META_GROUP};
-use crate::view::{ClusterView, LeaderWatch, MessageWatch, Metric, PlannedMove, Topology};
+use crate::view::{
+    ClusterView, KeptRecent, LeaderWatch, MessageWatch, Metric, PlannedMove, ReadMark, Topology,
+};
 
 impl ClusterView for Node {
     fn groups(&self) -> Groups {
@@ -45,6 +47,18 @@ impl ClusterView for Node {
             })));
         };
         Box::pin(async move { confirmed.await.map_err(|error| node.cluster_error(group, error)) })
+    }
+
+    fn keep_recent(&self) -> BoxFuture<'static, KeptRecent> {
+        self.keep_replicas_recent()
+    }
+
+    fn mark(&self, group: u8) -> Option<ReadMark> {
+        self.replica(group).filter(|replica| replica.holds())?.mark()
+    }
+
+    fn is_recent(&self, group: u8, mark: &ReadMark) -> bool {
+        self.is_replica_recent(group, mark)
     }
 
     fn watch_leaders(&self, watch: Arc<dyn LeaderWatch>) {

@@ -88,6 +88,11 @@ impl Machines {
         &self.machines[&machine].node
     }
 
+    /// Sets the number of copies of each group, before the first start.
+    pub(crate) fn set_replicas(&mut self, replicas: u8) {
+        self.replicas = replicas;
+    }
+
     /// Changes what the next start says.
     pub(crate) fn set_begin(&mut self, machine: u64, begin: Begin) {
         self.machines.get_mut(&machine).expect("a machine").begin = begin;
