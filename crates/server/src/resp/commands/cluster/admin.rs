@@ -140,6 +140,7 @@ fn node(node: &NodeInfo) -> Value {
         "resp": node.resp,
         "peers": node.peers,
         "grpc": node.grpc,
+        "replica": node.replica,
         "zone": node.zone,
         "reachable": node.is_reachable,
         "draining": node.is_draining,
