@@ -11,6 +11,7 @@
 //! 6. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`). Reads that may be stale
 //!    are answered by any replica that is recent (`following`).
 
+mod confirmations;
 mod confirming;
 mod entry;
 mod following;
@@ -40,14 +41,14 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use self::confirmations::Asked;
 pub use self::entry::{Step, decode_entry, encode_entry};
-pub use self::following::Asked;
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
 pub use self::status::{GroupCounters, GroupStatus};
 pub use crate::raft::error::{GroupError, NotReady};
 pub use crate::raft::member::Role;
 
-use self::following::Confirmations;
+use self::confirmations::Confirmations;
 use self::machine::KeyspaceMachine;
 use self::queue::Queue;
 use self::sending::GroupTransport;

@@ -11,7 +11,7 @@ use esker_engine::{ClusterError, GroupLog, Result, Store};
 use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
-use super::following::Following;
+use super::followed::Following;
 use super::identity::Identity;
 use super::message_queues::Publishing;
 use super::noting::Noted;

@@ -1,14 +1,12 @@
 //! Keeps the replicas of a node recent while clients read from them: asks each leader for its position, several times within the
 //! staleness that is allowed. Idle without such clients.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, Either, join_all, select};
-use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use super::core::Node;
 use crate::group::Asked;
@@ -19,26 +17,6 @@ use crate::view::{KeptRecent, ReadMark};
 const QUESTIONS: u32 = 5;
 /// Longest time between two questions.
 const INTERVAL_MAX: Duration = Duration::from_secs(1);
-
-/// The clients that read from replicas, and what they do.
-#[derive(Default)]
-pub(super) struct Following {
-    clients: AtomicUsize,
-    /// Leaders that have not answered yet.
-    asked: Mutex<BTreeSet<u64>>,
-    /// Notified when a client begins, and when a leader has answered.
-    begun: Notify,
-    answered: Notify,
-    pub(super) reads: AtomicU64,
-    pub(super) stale: AtomicU64,
-    pub(super) questions: AtomicU64,
-}
-
-impl Following {
-    pub(super) fn clients(&self) -> usize {
-        self.clients.load(Ordering::Relaxed)
-    }
-}
 
 /// A client that reads from replicas.
 struct Client(Arc<Node>);

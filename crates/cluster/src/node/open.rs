@@ -11,7 +11,8 @@ use parking_lot::Mutex;
 
 use super::core::{Node, PATIENCE};
 use super::error::NodeError;
-use super::following::{self, Following};
+use super::followed::Following;
+use super::following;
 use super::identity::{Identity, Phase, count_start, sightings};
 use super::joining::{check_cluster, identify, join};
 use super::message_queues::Publishing;

@@ -23,7 +23,7 @@ const READS: u64 = 200;
 /// Number of connections of all worlds.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Number of reads that were answered, and of those that were not, because the replica was not recent enough.
+/// Number of reads that were answered, and of reads of replicas that were not recent enough.
 #[derive(Default)]
 pub(crate) struct Reads {
     pub(crate) answered: AtomicU64,

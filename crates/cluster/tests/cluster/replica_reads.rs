@@ -13,7 +13,7 @@ const GROUP: u8 = 1;
 /// The staleness that the settings allow.
 const STALENESS: Duration = Duration::from_millis(500);
 
-/// Returns the machine that leads the group, and those that do not.
+/// Returns the machine that leads the group, and the others.
 fn leader_and_others(machines: &Machines) -> (u64, Vec<u64>) {
     let leads = |machine: &u64| machines.running(*machine).node.check_leads(0).is_ok();
     let (leaders, others): (Vec<_>, Vec<_>) = machines.numbers().into_iter().partition(leads);
