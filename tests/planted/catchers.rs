@@ -273,6 +273,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(DeposedLeaderConfirms, "cluster", "replica_reads::replica_beside_a_leader_without_a_majority_is_not_recent"),
     row(UnappliedConfirmed, "esker_cluster", "group::confirmations::tests::state_is_as_recent_as_the_question_whose_answer_it_has_applied"),
     row(SlowReplicaBelieved, "esker_cluster", "group::confirmations::tests::replica_whose_clock_is_behind_by_more_than_the_rest_of_the_bound_is_not_recent"),
+    row(DamageNotReported, "cluster", "healing::damaged_records_of_leaders_and_others_are_healed"),
+    row(DamagedLeaderStays, "cluster", "healing::damaged_records_of_leaders_and_others_are_healed"),
     row(OldMemberConfirmed, "esker_cluster", "group::confirmations::tests::confirmation_of_an_earlier_member_is_none"),
     row(HeldEntriesVoided, "cluster", "installs::late_snapshot_voids_no_entries_that_the_node_holds"),
     row(LatePartTaken, "cluster", "installs::late_first_part_does_not_begin_an_installation_anew"),

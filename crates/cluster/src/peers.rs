@@ -128,6 +128,13 @@ pub enum PeerRequest {
     Publish(Vec<(Bytes, Bytes)>),
     /// Asks for the states of the node's replicas.
     States,
+    /// Asks the leader of a group to write the value of a key again, because the sender's copy is damaged.
+    Rewrite {
+        /// The group.
+        group: u8,
+        /// The key.
+        key: Bytes,
+    },
     /// Asks for the positions of groups that the node leads: bit *n* is group *n*.
     ReadIndexes(u16),
 }

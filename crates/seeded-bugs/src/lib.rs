@@ -519,6 +519,10 @@ bugs! {
     UnappliedConfirmed,
     /// A replica whose clock is behind that of the leader returns keys which the leader reported as expired.
     SlowReplicaBelieved,
+    /// Damage that is found in a copy is not reported to the node.
+    DamageNotReported,
+    /// A leader whose own record is damaged is asked to write it again.
+    DamagedLeaderStays,
     /// What a leader confirmed to a replica holds after a snapshot or a restart of its member, too.
     OldMemberConfirmed,
 

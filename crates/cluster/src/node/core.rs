@@ -11,6 +11,7 @@ use esker_engine::{ClusterError, GroupLog, Result, Store};
 use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
+use super::damaged::Healing;
 use super::followed::Following;
 use super::identity::Identity;
 use super::message_queues::Publishing;
@@ -58,6 +59,8 @@ pub struct Node {
     pub(super) peer_states: PeerStates,
     /// Clients that read from the replicas of this node.
     pub(super) following: Following,
+    /// Damaged records of this node.
+    pub(super) healing: Healing,
     pub(super) has_stopped: AtomicBool,
     pub(super) lease_hits: AtomicU64,
     pub(super) lease_misses: AtomicU64,

@@ -57,6 +57,13 @@ impl PeerHandler for Node {
                 }
                 .boxed();
             }
+            PeerRequest::Rewrite { group, key } => {
+                let (group, key) = (*group, key.clone());
+                return match from {
+                    Some(_) => async move { node.rewrite_here(group, key).await }.boxed(),
+                    None => refused("only a member heals records"),
+                };
+            }
             PeerRequest::ReadIndexes(groups) => {
                 let groups = *groups;
                 return match from {

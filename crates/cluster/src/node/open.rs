@@ -10,9 +10,11 @@ use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 
 use super::core::{Node, PATIENCE};
+use super::damaged::Healing;
 use super::error::NodeError;
 use super::followed::Following;
 use super::following;
+use super::healing::{self, Damages};
 use super::identity::{Identity, Phase, count_start, sightings};
 use super::joining::{check_cluster, identify, join};
 use super::message_queues::Publishing;
@@ -85,6 +87,7 @@ impl Node {
         node.found().await?;
         node.runtime().spawn("node", Box::pin(reconcile::run(node.clone())));
         node.runtime().spawn("followed leaders", Box::pin(following::run(node.clone())));
+        node.runtime().spawn("healing", Box::pin(healing::run(node.clone())));
         Ok(node)
     }
 
@@ -195,12 +198,14 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         noted: Mutex::new(noted),
         peer_states: PeerStates::default(),
         following: Following::default(),
+        healing: Healing::default(),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),
         lease_misses: AtomicU64::new(0),
         transfers: AtomicU64::new(0),
         changes: AtomicU64::new(0),
     });
+    store.watch_damage(Arc::new(Damages(node.this.clone())));
     joint.connect(&node);
     node.publish_nodes();
     for replica in node.replicas.values() {

@@ -116,7 +116,7 @@ impl ClusterView for Node {
 const ASKED_MAX: usize = 5;
 
 impl Node {
-    async fn move_lead(&self, group: u8, node: u64) -> Result<(), String> {
+    pub(super) async fn move_lead(&self, group: u8, node: u64) -> Result<(), String> {
         let replica = self.replica(group).ok_or_else(|| format!("there is no group {group}"))?;
         let me = self.identity.node;
         match self.leader(group) {

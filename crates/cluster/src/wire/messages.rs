@@ -21,6 +21,7 @@ const MEMBERS: u8 = 8;
 const PUBLISH: u8 = 9;
 const STATES: u8 = 10;
 const READ_INDEXES: u8 = 11;
+const REWRITE: u8 = 12;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
@@ -84,6 +85,10 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
             }
         }
         PeerRequest::States => to.put_u8(STATES),
+        PeerRequest::Rewrite { group, key } => {
+            to.put_slice(&[REWRITE, *group]);
+            put_bytes(to, key);
+        }
         PeerRequest::ReadIndexes(groups) => {
             to.put_u8(READ_INDEXES);
             to.put_u16_le(*groups);
@@ -123,6 +128,7 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
             PeerRequest::Publish((0..count).map(|_| message(&mut from)).collect::<Option<_>>()?)
         }
         STATES => PeerRequest::States,
+        REWRITE => PeerRequest::Rewrite { group: from.try_get_u8().ok()?, key: get_bytes(&mut from)? },
         READ_INDEXES => PeerRequest::ReadIndexes(from.try_get_u16_le().ok()?),
         _ => return None,
     };
@@ -335,6 +341,7 @@ mod tests {
             1 => vec((blobs(), blobs()), 0..6).prop_map(PeerRequest::Publish),
             1 => Just(PeerRequest::States),
             1 => any::<u16>().prop_map(PeerRequest::ReadIndexes),
+            1 => (any::<u8>(), blobs()).prop_map(|(group, key)| PeerRequest::Rewrite { group, key }),
         ]
     }
 

@@ -5,6 +5,7 @@ mod campaign;
 mod checker;
 mod clients;
 mod groups;
+mod healing;
 mod history;
 mod installs;
 mod log_lane;
