@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use esker_engine::{Error, ErrorKind, OptionName, Options, Progress, RecoveryStep, StepProgress, Store};
-use esker_server::{Addresses, Config, Control, LogFilter, Server, Sockets, setting_of};
+use esker_server::{Config, Control, LogFilter, Server, Sockets, setting_of};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
@@ -260,11 +260,11 @@ async fn open(
     // Opening may block a thread for long, which must not be one of the threads that answer clients
     // meanwhile.
     let runtime = Handle::current();
-    let Addresses { resp, grpc, .. } = sockets.addresses();
+    let addresses = sockets.addresses();
     let opening = async move {
         let store = Store::open(options).await.map_err(Unopened::Store)?;
         let Some((wire, settings)) = wire else { return Ok((store, None)) };
-        let member = node::join(&store, wire, &settings, &resp, &grpc).await.map_err(Unopened::Node)?;
+        let member = node::join(&store, wire, &settings, &addresses).await.map_err(Unopened::Node)?;
         Ok((store, Some(member)))
     };
     let opening = tokio::task::spawn_blocking(move || runtime.block_on(opening));
@@ -462,9 +462,10 @@ fn announce(server: &Server, places: &[PathBuf], store: &Store) {
         if addresses.is_empty() { String::new() } else { format!(" {name}={}", shown(addresses)) }
     };
     let line = format!(
-        "ready resp={}{}{}{} store={} keys={} recovery_ms={:.1}\n",
+        "ready resp={}{}{}{}{} store={} keys={} recovery_ms={:.1}\n",
         shown(&addresses.resp),
         addresses.unix.map_or_else(String::new, |path| format!(" unix={}", path.display())),
+        if_any("replica", &addresses.replica_resp),
         if_any("http", &addresses.http),
         if_any("grpc", &addresses.grpc),
         names(places),

@@ -24,8 +24,19 @@ pub struct PeerRecord {
     pub resp: String,
     /// Address for gRPC clients.
     pub grpc: Option<String>,
+    /// Address for clients of the Redis protocol that read from replicas, `host:port`.
+    pub replica: Option<String>,
     /// Zone, or an empty text.
     pub zone: String,
+}
+
+/// The position of a leader at a moment at which it led.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadIndex {
+    /// Index of the last entry that it knew to be committed.
+    pub index: u64,
+    /// Its clock in milliseconds since the Unix epoch: keys that expire until then may be reported as expired.
+    pub now_ms: u64,
 }
 
 /// What a node says of itself in each hello.
@@ -122,6 +133,15 @@ pub enum PeerRequest {
     Program,
     /// Asks the leader of the meta group to use the highest level of its program, if all nodes have it.
     Finalize,
+    /// Asks the leader of a group to write the value of a key again, because the sender's copy is damaged.
+    Rewrite {
+        /// The group.
+        group: u8,
+        /// The key.
+        key: Bytes,
+    },
+    /// Asks for the positions of groups that the node leads: bit *n* is group *n*.
+    ReadIndexes(u16),
 }
 
 /// The answer to a [`PeerRequest`].
@@ -153,6 +173,8 @@ pub enum PeerResponse {
     States(BTreeMap<u8, ReplicaState>),
     /// The program of the node.
     Program(Program),
+    /// The positions of groups at a moment after the request at which the node led them, by number of the group.
+    ReadIndexes(BTreeMap<u8, ReadIndex>),
     /// Another node can do it: its address for other nodes.
     Ask(String),
     /// It was not done.

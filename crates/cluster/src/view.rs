@@ -23,6 +23,8 @@ pub struct NodeInfo {
     pub peers: String,
     /// Address for gRPC clients, if it serves them.
     pub grpc: Option<String>,
+    /// Address for clients of the Redis protocol that read from replicas, if it serves them.
+    pub replica: Option<String>,
     /// Zone that the node was given, or an empty text.
     pub zone: String,
     /// Its program, as it said when it last answered.
@@ -150,6 +152,20 @@ pub struct PlannedMove {
     pub bytes: u64,
 }
 
+/// The state of a node's replica of a group before a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadMark {
+    /// Number of the member of the group. Another one has another keyspace, or applies entries again.
+    pub member: u64,
+    /// Index of the last entry that it had applied.
+    pub applied: u64,
+    /// The clock by which keys had expired, in milliseconds since the Unix epoch.
+    pub now_ms: u64,
+}
+
+/// Keeps the replicas of a node recent until it is dropped.
+pub type KeptRecent = Box<dyn Send + Sync>;
+
 /// A figure for metrics.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Metric {
@@ -202,6 +218,17 @@ pub trait ClusterView: Send + Sync {
     /// # Errors
     /// `Elsewhere`, `NoLeader` or `NotReady`.
     fn confirm(&self, group: u8) -> BoxFuture<'static, Result<(), ClusterError>>;
+
+    /// Keeps the replicas of this node recent until the result is dropped. Waits until they are, at most for the staleness that
+    /// is allowed.
+    fn keep_recent(&self) -> BoxFuture<'static, KeptRecent>;
+
+    /// Returns the state of this node's replica of a group before a read; `None` if it has no whole copy of the group.
+    fn mark(&self, group: u8) -> Option<ReadMark>;
+
+    /// Returns true if values that were read from the replica after the mark were current at a moment before the call that is no
+    /// longer ago than the staleness that is allowed.
+    fn is_recent(&self, group: u8, mark: &ReadMark) -> bool;
 
     /// Registers a receiver of changes of leadership, for the life of the node.
     fn watch_leaders(&self, watch: Arc<dyn LeaderWatch>);

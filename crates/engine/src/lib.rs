@@ -29,6 +29,7 @@ mod write;
 pub use base::cluster_error::ClusterError;
 pub use base::compression::Compression;
 pub use base::counters::Activity;
+pub use base::damage_watch::DamageWatch;
 pub use base::durability::Durability;
 pub use base::error::{Error, ErrorKind, Result};
 pub use base::latency::{Histogram, Latencies, Latency, TierLatencies};

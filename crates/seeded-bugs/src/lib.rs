@@ -521,6 +521,20 @@ bugs! {
     ReadsNotConfirmed,
     /// A value that was read before this node knew of another leader in between is confirmed when it leads again.
     LeaderBetweenIgnored,
+    /// A value that was read from a replica is sent without a check how recent the replica is.
+    StalenessNotChecked,
+    /// A leader tells replicas its position without a check that it leads still.
+    DeposedLeaderConfirms,
+    /// A leader's position is taken for that of a replica which has not applied up to there.
+    UnappliedConfirmed,
+    /// A replica whose clock is behind that of the leader returns keys which the leader reported as expired.
+    SlowReplicaBelieved,
+    /// Damage that is found in a copy is not reported to the node.
+    DamageNotReported,
+    /// A leader whose own record is damaged is asked to write it again.
+    DamagedLeaderStays,
+    /// What a leader confirmed to a replica holds after a snapshot or a restart of its member, too.
+    OldMemberConfirmed,
 
     // The placement of groups.
     /// A node gives the space of a replica back as soon as the group belongs elsewhere, while it is a member still.

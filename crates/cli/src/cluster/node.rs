@@ -10,6 +10,7 @@ use esker_cluster::threads::NodeThreads;
 use esker_cluster::view::{ClusterView, Topology};
 use esker_cluster::wire::{Secret, Wire, WireSettings, WireTls};
 use esker_engine::Store;
+use esker_server::Addresses;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -61,8 +62,7 @@ pub(crate) async fn join(
     store: &Store,
     Listening { wire, threads }: Listening,
     given: &ClusterSettings,
-    resp: &[SocketAddr],
-    grpc: &[SocketAddr],
+    addresses: &Addresses,
 ) -> Result<Member, Failure> {
     let peers = wire.advertised();
     let host = peers.rsplit_once(':').map_or(&*peers, |(host, _)| host).to_owned();
@@ -70,7 +70,7 @@ pub(crate) async fn join(
         true => format!("{host}:{}", address.port()),
         false => address.to_string(),
     };
-    let resp = given.advertise_resp.clone().or_else(|| resp.first().map(reached));
+    let resp = given.advertise_resp.clone().or_else(|| addresses.resp.first().map(reached));
     let resp = resp.ok_or_else(|| {
         Failure::Usage(
             "a node of a cluster needs an address of resp, to which clients of other nodes are sent".into(),
@@ -83,7 +83,11 @@ pub(crate) async fn join(
         settings::Begin::Join(addresses) => Begin::Join { addresses: addresses.clone() },
     };
     let mut settings = NodeSettings::new(begin, peers, resp, threads);
-    settings.grpc = grpc.first().map(reached);
+    settings.grpc = addresses.grpc.first().map(reached);
+    let replica = addresses.replica_resp.first();
+    settings.replica =
+        replica.map(|replica| given.advertise_replica.clone().unwrap_or_else(|| reached(replica)));
+    settings.staleness = given.staleness;
     settings.zone = given.zone.clone();
     settings.replicas = given.replicas as u8;
     let opened = Node::open(store.clone(), settings, Arc::new(wire.clone())).await;

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::layers::Settings;
 use crate::secret;
@@ -16,6 +17,9 @@ const LOG_SEGMENTS: [u64; 2] = [16, 64];
 const NO_SEGMENTS: u64 = 4;
 /// Divisor: the largest part of the others that the engine allows.
 const LOG_PART_MOST: u64 = 4;
+
+/// Least time by which replicas may be behind.
+const STALENESS_LEAST: Duration = Duration::from_millis(200);
 
 /// The way of a node into its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,12 +52,16 @@ pub(crate) struct ClusterSettings {
     /// `resp`.
     pub(crate) advertise: Option<String>,
     pub(crate) advertise_resp: Option<String>,
+    /// Address at which clients reach the replicas, `HOST:PORT`, if it is not that of `cluster-replica-resp`.
+    pub(crate) advertise_replica: Option<String>,
+    /// Maximum time by which a replica that answers reads is behind its leader.
+    pub(crate) staleness: Duration,
     pub(crate) zone: String,
     pub(crate) replicas: usize,
 }
 
 /// Settings that have no effect without `cluster`.
-const OF_CLUSTER: [&str; 15] = [
+const OF_CLUSTER: [&str; 19] = [
     "cluster-new",
     "cluster-recover",
     "cluster-recover-without",
@@ -62,6 +70,10 @@ const OF_CLUSTER: [&str; 15] = [
     "cluster-secret-file",
     "cluster-advertise",
     "cluster-advertise-resp",
+    "cluster-replica-resp",
+    "cluster-replica-resp-tls",
+    "cluster-advertise-replica-resp",
+    "cluster-replica-staleness",
     "cluster-zone",
     "cluster-groups",
     "cluster-replicas",
@@ -126,7 +138,7 @@ impl Settings {
             ));
         }
         let text = |name| self.word(name).map(str::to_owned);
-        for name in ["cluster-advertise", "cluster-advertise-resp"] {
+        for name in ["cluster-advertise", "cluster-advertise-resp", "cluster-advertise-replica-resp"] {
             self.check_host_port(name)?;
         }
         Ok(Some(ClusterSettings {
@@ -137,9 +149,23 @@ impl Settings {
             allow_plain,
             advertise: text("cluster-advertise"),
             advertise_resp: text("cluster-advertise-resp"),
+            advertise_replica: text("cluster-advertise-replica-resp"),
+            staleness: self.staleness()?,
             zone: text("cluster-zone").unwrap_or_default(),
             replicas: self.word("cluster-replicas").and_then(|word| word.parse().ok()).unwrap_or(3),
         }))
+    }
+
+    /// Returns the time by which replicas that answer reads may be behind.
+    fn staleness(&self) -> Result<Duration, String> {
+        let staleness = self.time("cluster-replica-staleness").unwrap_or_default();
+        match self.get("cluster-replica-staleness") {
+            Some(given) if staleness < STALENESS_LEAST => Err(format!(
+                "{given}: the least is {} ms, because a replica hears of commits by heartbeats every 100 ms",
+                STALENESS_LEAST.as_millis()
+            )),
+            _ => Ok(staleness),
+        }
     }
 
     /// Refuses settings that a replicated store cannot have.

@@ -22,7 +22,7 @@ use crate::terminal::log_filter;
 const DIRECTORY_DEFAULT: &str = "./esker-data";
 
 /// Settings whose addresses use TLS.
-const TLS_DOORS: [&str; 3] = ["resp-tls", "grpc-tls", "http-tls"];
+const TLS_DOORS: [&str; 4] = ["resp-tls", "cluster-replica-resp-tls", "grpc-tls", "http-tls"];
 
 /// The options of `esker serve`.
 pub(crate) struct Outcome {
@@ -321,6 +321,8 @@ impl Settings {
         let config = Config {
             resp: self.addresses("resp"),
             resp_tls: self.addresses("resp-tls"),
+            replica_resp: self.addresses("cluster-replica-resp"),
+            replica_resp_tls: self.addresses("cluster-replica-resp-tls"),
             unix: self.unix_socket()?,
             http: self.addresses("http"),
             http_tls: self.addresses("http-tls"),

@@ -177,6 +177,14 @@ settings! {
         "Address at which the other nodes reach this one, HOST:PORT, if it is not the one of cluster.";
     CLUSTER "cluster-advertise-resp" Kind::Text, "" else "the first address of resp, with the host of cluster-advertise",
         "Address at which clients of the Redis protocol reach this node, HOST:PORT; it is in the answers of CLUSTER SLOTS and MOVED.";
+    CLUSTER "cluster-replica-resp" Kind::Addresses, "" else "no reads from replicas",
+        "Addresses that answer RESP like resp, at which clients read after READONLY from the copies that this node has, whether it leads or not. CLUSTER SLOTS lists the first one as a replica.";
+    CLUSTER "cluster-replica-resp-tls" Kind::Addresses, "" else "no TLS port for reads from replicas",
+        "The same over TLS, with the certificate of tls-cert.";
+    CLUSTER "cluster-advertise-replica-resp" Kind::Text, "" else "the first address of cluster-replica-resp, with the host of cluster-advertise",
+        "Address at which clients reach cluster-replica-resp, HOST:PORT.";
+    CLUSTER "cluster-replica-staleness" Kind::Time, "500ms",
+        "Maximum time by which a copy that answers reads may be behind its leader, at least 200ms: a node whose copies are older sends clients to the leader.";
     CLUSTER "cluster-zone" Kind::Text, "" else "no zone",
         "Zone of this node, such as a rack or a data centre, shown by esker cluster nodes.";
     CLUSTER "cluster-groups" Kind::Count(1, 14), "12",

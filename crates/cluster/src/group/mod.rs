@@ -9,11 +9,14 @@
 //! 4. A follower that needs purged entries gets the whole keyspace (`sending`, `installing`).
 //! 5. A replica whose node left the group gives its space back (`retiring`).
 //! 6. A client copies the group for a backup (`copying`).
-//! 7. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`).
+//! 7. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`). Reads that may be stale
+//!    are answered by any replica that is recent (`following`).
 
+mod confirmations;
 mod confirming;
 mod copying;
 mod entry;
+mod following;
 mod installing;
 mod leading;
 mod machine;
@@ -40,12 +43,14 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+pub use self::confirmations::Asked;
 pub use self::entry::{Step, decode_entry, encode_entry};
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
 pub use self::status::{GroupCounters, GroupStatus};
 pub use crate::raft::error::{GroupError, NotReady};
 pub use crate::raft::member::Role;
 
+use self::confirmations::Confirmations;
 use self::machine::KeyspaceMachine;
 use self::queue::Queue;
 use self::sending::GroupTransport;
@@ -77,6 +82,9 @@ pub struct Group {
     slot: Mutex<Slot>,
     incoming: tokio::sync::Mutex<Option<Incoming>>,
     confirming: Mutex<Confirming>,
+    confirmations: Mutex<Confirmations>,
+    /// Number of members started here.
+    members: AtomicU64,
     /// Snapshots being sent, with the index from which on their receivers need the log.
     sending: Mutex<BTreeMap<u64, u64>>,
     /// Copies for backups in progress, by number.
@@ -121,6 +129,8 @@ impl Group {
             slot: Mutex::new(Slot::Installing),
             incoming: tokio::sync::Mutex::default(),
             confirming: Mutex::default(),
+            confirmations: Mutex::default(),
+            members: AtomicU64::new(0),
             sending: Mutex::default(),
             log_bytes: parts.log.usage().1,
             transfers: AtomicU64::new(1),
@@ -155,7 +165,9 @@ impl Group {
         let (machine, runtime) = (self.machine.clone(), parts.runtime.clone());
         let (settings, store) = (&parts.settings.replica, self.store.clone());
         let transport = Arc::new(transport);
-        let instance = Instance::start(parts.node, settings, store, machine, transport, runtime).await?;
+        let number = self.members.fetch_add(1, Ordering::Relaxed);
+        let ids = (parts.node, number);
+        let instance = Instance::start(ids, settings, store, machine, transport, runtime).await?;
         let instance = Arc::new(instance);
         let is_free = instance.brief().is_alone || planted(Bug::VoteWithoutGuard);
         let promised = if is_free { Duration::ZERO } else { settings.election.1 };

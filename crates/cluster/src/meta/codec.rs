@@ -1,16 +1,17 @@
 //! Records of nodes as bytes: in keyspace 15, and in the identity of a node. Numbers are little-endian.
 //!
 //! ```text
-//! record: version (1) | node (8) | store (8) | peers | resp | grpc | zone       text: length (2) | bytes
+//! record: version (1) | node (8) | store (8) | peers | resp | grpc | zone | replica       text: length (2) | bytes
 //! ```
 //!
-//! An empty text for gRPC says that the node does not serve it.
+//! An empty text for gRPC or replica says that the node does not serve it. Records of version 1 end with the zone.
 
 use bytes::{Buf, BufMut};
 
 use crate::peers::PeerRecord;
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+const WITHOUT_REPLICA: u8 = 1;
 /// Maximum length of an address or a zone, in bytes.
 pub const TEXT_MAX: usize = 512;
 
@@ -19,7 +20,8 @@ pub fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
     to.put_u8(VERSION);
     to.put_u64_le(record.node);
     to.put_u64_le(record.store);
-    for text in [&record.peers, &record.resp, record.grpc.as_ref().unwrap_or(&String::new()), &record.zone] {
+    let texts = [&record.peers, &record.resp, record.grpc.as_deref().unwrap_or_default(), &record.zone];
+    for text in texts.into_iter().chain([record.replica.as_deref().unwrap_or_default()]) {
         to.put_u16_le(text.len() as u16);
         to.put_slice(text.as_bytes());
     }
@@ -27,9 +29,7 @@ pub fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
 
 /// Reads a record from the front of `from`; `None` if it is damaged or of a later version.
 pub fn get_record(from: &mut &[u8]) -> Option<PeerRecord> {
-    if from.try_get_u8().ok()? != VERSION {
-        return None;
-    }
+    let version = from.try_get_u8().ok().filter(|version| [WITHOUT_REPLICA, VERSION].contains(version))?;
     let (node, store) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
     let mut text = || {
         let length = usize::from(from.try_get_u16_le().ok()?);
@@ -38,7 +38,9 @@ pub fn get_record(from: &mut &[u8]) -> Option<PeerRecord> {
         String::from_utf8(text.to_vec()).ok()
     };
     let (peers, resp, grpc, zone) = (text()?, text()?, text()?, text()?);
-    Some(PeerRecord { node, store, peers, resp, grpc: Some(grpc).filter(|grpc| !grpc.is_empty()), zone })
+    let replica = if version == VERSION { text()? } else { String::new() };
+    let given = |text: String| Some(text).filter(|text| !text.is_empty());
+    Some(PeerRecord { node, store, peers, resp, grpc: given(grpc), replica: given(replica), zone })
 }
 
 /// Checks the texts of a record of another node.
@@ -50,8 +52,14 @@ pub fn check_record(record: &PeerRecord) -> Result<(), String> {
         return Err("the number of a node and of its store must not be 0".into());
     }
     let grpc = record.grpc.as_deref().unwrap_or_default();
-    let fields =
-        [("peers", &*record.peers), ("resp", &*record.resp), ("grpc", grpc), ("zone", &*record.zone)];
+    let replica = record.replica.as_deref().unwrap_or_default();
+    let fields = [
+        ("peers", &*record.peers),
+        ("resp", &*record.resp),
+        ("grpc", grpc),
+        ("replica", replica),
+        ("zone", &*record.zone),
+    ];
     match fields.into_iter().find(|(_, text)| text.len() > TEXT_MAX) {
         Some((field, text)) => Err(format!("{field} has {} bytes; the limit is {TEXT_MAX}", text.len())),
         None => Ok(()),
@@ -70,9 +78,14 @@ mod tests {
             peers: "10.0.0.1:7000".into(),
             resp: "host:6379".into(),
             grpc: None,
+            replica: None,
             zone: "ä".into(),
         };
-        for record in [record.clone(), PeerRecord { grpc: Some("g:1".into()), ..record }] {
+        for record in [
+            record.clone(),
+            PeerRecord { replica: Some("r:1".into()), ..record.clone() },
+            PeerRecord { grpc: Some("g:1".into()), ..record },
+        ] {
             let mut bytes = Vec::new();
             put_record(&mut bytes, &record);
             assert_eq!(get_record(&mut &bytes[..]), Some(record));
@@ -92,6 +105,7 @@ mod tests {
             peers: String::new(),
             resp: "r".repeat(TEXT_MAX + 1),
             grpc: None,
+            replica: None,
             zone: String::new(),
         };
         assert!(check_record(&record).unwrap_err().contains("resp has 513 bytes"));

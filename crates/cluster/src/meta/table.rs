@@ -157,8 +157,15 @@ impl MetaTable {
         match (&change.value, node) {
             (Some(value), Some(node)) if value.compressed.is_some() => {
                 let text = String::new;
-                let record =
-                    PeerRecord { node, store: 0, peers: text(), resp: text(), grpc: None, zone: text() };
+                let record = PeerRecord {
+                    node,
+                    store: 0,
+                    peers: text(),
+                    resp: text(),
+                    grpc: None,
+                    replica: None,
+                    zone: text(),
+                };
                 self.nodes.insert(node, record);
             }
             (Some(value), _) => self.add(&change.key, &value.bytes),
@@ -219,6 +226,7 @@ mod tests {
             peers: "p:1".into(),
             resp: String::new(),
             grpc: None,
+            replica: None,
             zone: String::new(),
         };
         let mut table = MetaTable::default();
@@ -247,6 +255,7 @@ mod tests {
             peers: "p:1".into(),
             resp: "r:1".into(),
             grpc: None,
+            replica: None,
             zone: "z".into(),
         };
         let mut table = MetaTable::default();

@@ -11,6 +11,8 @@ use esker_engine::{ClusterError, GroupLog, Result, Store};
 use futures_util::future::{BoxFuture, Either, select};
 use parking_lot::Mutex;
 
+use super::damaged::Healing;
+use super::followed::Following;
 use super::identity::Identity;
 use super::message_queues::Publishing;
 use super::noting::Noted;
@@ -55,6 +57,10 @@ pub struct Node {
     /// Sightings of other nodes that are noted in the log.
     pub(super) noted: Mutex<Noted>,
     pub(super) peer_states: PeerStates,
+    /// Clients that read from the replicas of this node.
+    pub(super) following: Following,
+    /// Damaged records of this node.
+    pub(super) healing: Healing,
     pub(super) has_stopped: AtomicBool,
     pub(super) lease_hits: AtomicU64,
     pub(super) lease_misses: AtomicU64,
@@ -210,6 +216,7 @@ pub(super) fn own_record(settings: &NodeSettings, identity: &Identity) -> PeerRe
         peers: settings.peers.clone(),
         resp: settings.resp.clone(),
         grpc: settings.grpc.clone(),
+        replica: settings.replica.clone(),
         zone: settings.zone.clone(),
     }
 }

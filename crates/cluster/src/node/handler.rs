@@ -67,6 +67,22 @@ impl PeerHandler for Node {
                 }
                 .boxed();
             }
+            PeerRequest::Rewrite { group, key } => {
+                let (group, key) = (*group, key.clone());
+                return match from {
+                    Some(_) => async move { node.rewrite_here(group, key).await }.boxed(),
+                    None => refused("only a member heals records"),
+                };
+            }
+            PeerRequest::ReadIndexes(groups) => {
+                let groups = *groups;
+                return match from {
+                    Some(_) => {
+                        async move { PeerResponse::ReadIndexes(node.read_indexes(groups).await) }.boxed()
+                    }
+                    None => refused("only a member asks for positions of groups"),
+                };
+            }
             PeerRequest::Publish(messages) => {
                 return match from {
                     Some(_) => {

@@ -173,6 +173,7 @@ mod tests {
             peers: "a:1".into(),
             resp: "a:2".into(),
             grpc: Some("a:3".into()),
+            replica: Some("a:4".into()),
             zone: "z".into(),
         };
         for phase in [Phase::Founding, Phase::Joining, Phase::Member, Phase::Lost] {

@@ -53,10 +53,48 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
         ("lease_hits_total", "Reads answered by the lease of the leader.", &node.lease_hits),
         ("lease_misses_total", "Reads that needed a confirmation by a majority.", &node.lease_misses),
         ("transfers_total", "Leaderships that this node handed to another.", &node.transfers),
+        (
+            "damaged_healed_total",
+            "Damaged records of this node that were healed from other copies.",
+            &node.healing.healed,
+        ),
+        ("damaged_failed_total", "Attempts to heal a damaged record that failed.", &node.healing.failed),
+        (
+            "damaged_unknown_total",
+            "Damages found in records whose keys are not known, so that they are not healed.",
+            &node.healing.unknown,
+        ),
+        (
+            "replica_reads_total",
+            "Groups of commands that a replica of this node answered, whether it leads or not.",
+            &node.following.reads,
+        ),
+        (
+            "replica_reads_stale_total",
+            "Groups of commands that were sent to the leader, because the replica was not recent enough.",
+            &node.following.stale,
+        ),
+        (
+            "replica_questions_total",
+            "Requests by which replicas asked leaders for their positions.",
+            &node.following.questions,
+        ),
         ("membership_changes_total", "Changes of a group's members that this node made.", &node.changes),
     ] {
         figures.count(name, help, of_node, value.load(Ordering::Relaxed));
     }
+    figures.add(
+        "damaged_waiting",
+        "Damaged records of this node that wait to be healed from other copies.",
+        of_node,
+        node.healing.count() as u64,
+    );
+    figures.add(
+        "replica_clients",
+        "Connections that read from replicas.",
+        of_node,
+        node.following.clients() as u64,
+    );
     of_placement(&mut figures, node);
     for replica in node.replicas.values() {
         let number = replica.number();

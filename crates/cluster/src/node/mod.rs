@@ -7,13 +7,19 @@
 //! * `members`: joins and removals, made by the leader of the meta group.
 //! * `reports`, `reported`: what nodes say of themselves, and of the groups that they lead; `placing`: which nodes hold which groups.
 //! * `reconcile`: the task that makes each group's members and leader what `plan` says; `retiring`: gives space back.
+//! * `following`, `followed`: keeps replicas recent while clients read from them.
+//! * `healing`, `damaged`: heals damaged records from the other copies.
 //! * `publishing`, `message_queues`: messages of PUBLISH for the subscribers of other nodes.
 //! * `topology`, `metrics`: nodes, groups and figures at one moment.
 //! * `core`: what these share.
 
 mod core;
+mod damaged;
 mod error;
+mod followed;
+mod following;
 mod handler;
+mod healing;
 mod identity;
 mod joining;
 mod members;

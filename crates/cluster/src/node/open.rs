@@ -10,7 +10,11 @@ use futures_util::future::{Either, join_all, select};
 use parking_lot::Mutex;
 
 use super::core::{Node, PATIENCE};
+use super::damaged::Healing;
 use super::error::NodeError;
+use super::followed::Following;
+use super::following;
+use super::healing::{self, Damages};
 use super::identity::{Identity, Phase, count_start, sightings};
 use super::joining::{check_cluster, identify, join};
 use super::message_queues::Publishing;
@@ -88,6 +92,8 @@ impl Node {
         let node = start(&store, parts).await?;
         node.found().await?;
         node.runtime().spawn("node", Box::pin(reconcile::run(node.clone())));
+        node.runtime().spawn("followed leaders", Box::pin(following::run(node.clone())));
+        node.runtime().spawn("healing", Box::pin(healing::run(node.clone())));
         Ok(node)
     }
 
@@ -197,6 +203,8 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         copy_rate: Mutex::default(),
         noted: Mutex::new(noted),
         peer_states: PeerStates::default(),
+        following: Following::default(),
+        healing: Healing::default(),
         has_stopped: AtomicBool::new(false),
         lease_hits: AtomicU64::new(0),
         lease_misses: AtomicU64::new(0),
@@ -204,6 +212,7 @@ async fn start(store: &Store, parts: Parts) -> Result<Arc<Node>, NodeError> {
         changes: AtomicU64::new(0),
     });
     node.use_level(node.table.load().level());
+    store.watch_damage(Arc::new(Damages(node.this.clone())));
     joint.connect(&node);
     node.publish_nodes();
     for replica in node.replicas.values() {

@@ -45,6 +45,10 @@ pub struct NodeSettings {
     pub resp: String,
     /// Address for gRPC clients.
     pub grpc: Option<String>,
+    /// Address for clients of the Redis protocol that read from replicas, `host:port`, as they reach it.
+    pub replica: Option<String>,
+    /// Maximum time by which a replica that answers reads may be behind its leader.
+    pub staleness: Duration,
     /// Zone of the node, or an empty text. Voters are in different zones where that is possible.
     pub zone: String,
     /// Maximum number of voters of a group: 1, 3 or 5.
@@ -72,6 +76,8 @@ impl NodeSettings {
             peers: peers.into(),
             resp: resp.into(),
             grpc: None,
+            replica: None,
+            staleness: Duration::from_millis(500),
             zone: String::new(),
             replicas: 3,
             heartbeat: Duration::from_millis(100),
@@ -98,6 +104,13 @@ impl NodeSettings {
                 self.heartbeat
             ));
         }
+        if self.staleness < self.heartbeat * 2 {
+            return refused(format!(
+                "the staleness of {:?} must be at least two heartbeats, {:?}, because a replica hears of commits by them",
+                self.staleness,
+                self.heartbeat * 2
+            ));
+        }
         match &self.begin {
             Begin::Found { groups } if !(1..=DATA_GROUPS_MAX).contains(groups) => {
                 refused(format!("groups is {groups}; it must be 1 to {DATA_GROUPS_MAX}"))
@@ -120,6 +133,8 @@ impl fmt::Debug for NodeSettings {
             .field("peers", &self.peers)
             .field("resp", &self.resp)
             .field("grpc", &self.grpc)
+            .field("replica", &self.replica)
+            .field("staleness", &self.staleness)
             .field("zone", &self.zone)
             .field("replicas", &self.replicas)
             .field("heartbeat", &self.heartbeat)

@@ -18,6 +18,7 @@ impl Node {
             resp: record.resp,
             peers: record.peers,
             grpc: record.grpc,
+            replica: record.replica,
             zone: record.zone,
             program: self.known_program(id),
             is_reachable: self.is_up(id),

@@ -14,7 +14,8 @@ use crate::peers::{PeerRequest, PeerResponse};
 use crate::place::report::Order;
 use crate::slots::{Groups, META_GROUP};
 use crate::view::{
-    ClusterView, CopyPart, CopyStep, LeaderWatch, MessageWatch, Metric, PlannedMove, Topology,
+    ClusterView, CopyPart, CopyStep, KeptRecent, LeaderWatch, MessageWatch, Metric, PlannedMove, ReadMark,
+    Topology,
 };
 
 impl ClusterView for Node {
@@ -47,6 +48,18 @@ impl ClusterView for Node {
             })));
         };
         Box::pin(async move { confirmed.await.map_err(|error| node.cluster_error(group, error)) })
+    }
+
+    fn keep_recent(&self) -> BoxFuture<'static, KeptRecent> {
+        self.keep_replicas_recent()
+    }
+
+    fn mark(&self, group: u8) -> Option<ReadMark> {
+        self.replica(group).filter(|replica| replica.holds())?.mark()
+    }
+
+    fn is_recent(&self, group: u8, mark: &ReadMark) -> bool {
+        self.is_replica_recent(group, mark)
     }
 
     fn watch_leaders(&self, watch: Arc<dyn LeaderWatch>) {
@@ -121,7 +134,7 @@ impl ClusterView for Node {
 const ASKED_MAX: usize = 5;
 
 impl Node {
-    async fn move_lead(&self, group: u8, node: u64) -> Result<(), String> {
+    pub(super) async fn move_lead(&self, group: u8, node: u64) -> Result<(), String> {
         let replica = self.replica(group).ok_or_else(|| format!("there is no group {group}"))?;
         let me = self.identity.node;
         match self.leader(group) {

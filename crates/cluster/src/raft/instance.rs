@@ -30,6 +30,8 @@ pub(crate) struct Instance {
     keyspace: Keyspace,
     runtime: Arc<dyn Runtime>,
     node: u64,
+    /// Number among the members that the node started for the group.
+    number: u64,
 }
 
 /// The state of a member, with all that metrics show.
@@ -79,8 +81,9 @@ fn brief(metrics: &Metrics, node: u64) -> Brief {
 
 impl Instance {
     /// Starts the member on its log and keyspace. It stands for no election until [`allow_elections`](Self::allow_elections).
+    /// `number`: among the members that the node started for the group.
     pub(crate) async fn start(
-        node: u64,
+        (node, number): (u64, u64),
         settings: &ReplicaSettings,
         store: GroupStore,
         machine: Arc<dyn Machine>,
@@ -92,7 +95,11 @@ impl Instance {
         config.enable_elect = false;
         let started = Raft::new(node, Arc::new(config), Network(transport), store, keyspace.clone());
         let raft = enter(runtime.clone(), started).await.map_err(io::Error::other)?;
-        Ok(Instance { raft, keyspace, runtime, node })
+        Ok(Instance { raft, keyspace, runtime, node, number })
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(crate) fn allow_elections(&self) {
@@ -141,6 +148,16 @@ impl Instance {
             RaftError::APIError(error) => GroupError::NoMajority(error.to_string()),
             RaftError::Fatal(error) => GroupError::Refused(format!("the replica has stopped: {error}")),
         })
+    }
+
+    /// Returns the index of the last entry that this member knows to be committed, at a moment after the call.
+    pub(crate) async fn committed(&self) -> Result<u64, GroupError> {
+        let read = self.raft.with_raft_state(|state| state.local_committed().map_or(0, |id| id.index));
+        let committed = enter(self.runtime.clone(), read).await;
+        let committed =
+            committed.map_err(|error| GroupError::Refused(format!("the replica has stopped: {error}")))?;
+        // The machine is ahead of the state for a moment, and what it has applied may be acknowledged.
+        Ok(committed.max(self.applied().index))
     }
 
     pub(crate) async fn handle(&self, request: RaftRequest) -> Result<RaftResponse, String> {

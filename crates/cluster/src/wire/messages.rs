@@ -7,7 +7,7 @@ use bytes::{Buf, BufMut, Bytes};
 use crate::changes::{changes_bytes, get_changes, put_changes};
 use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
 use crate::levels::Program;
-use crate::peers::{PeerRecord, PeerRequest, PeerResponse, ReplicaState};
+use crate::peers::{PeerRecord, PeerRequest, PeerResponse, ReadIndex, ReplicaState};
 use crate::place::report::{NodeReport, Order, get_reports, put_reports};
 use crate::raft::messages;
 
@@ -23,6 +23,8 @@ const PUBLISH: u8 = 9;
 const STATES: u8 = 10;
 const PROGRAM: u8 = 11;
 const FINALIZE: u8 = 12;
+const READ_INDEXES: u8 = 13;
+const REWRITE: u8 = 14;
 
 const OF_RAFT: u8 = 1;
 const DONE: u8 = 2;
@@ -33,9 +35,10 @@ const REPORTS: u8 = 6;
 const OF_MEMBERS: u8 = 7;
 const STATES_ARE: u8 = 8;
 const PROGRAM_IS: u8 = 9;
+const READ_INDEXES_ARE: u8 = 10;
 
-/// Bytes of the shortest record of a node: two numbers, three empty texts, and the byte of an absent one.
-const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 1;
+/// Bytes of the shortest record of a node: two numbers, three empty texts, and the bytes of two absent ones.
+const RECORD_BYTES_MIN: usize = 8 + 8 + 3 + 2;
 
 /// Bytes of the shortest message of PUBLISH: two lengths.
 const MESSAGE_BYTES_MIN: usize = 2;
@@ -88,6 +91,14 @@ pub(super) fn put_request(to: &mut Vec<u8>, request: &PeerRequest) {
         PeerRequest::States => to.put_u8(STATES),
         PeerRequest::Program => to.put_u8(PROGRAM),
         PeerRequest::Finalize => to.put_u8(FINALIZE),
+        PeerRequest::Rewrite { group, key } => {
+            to.put_slice(&[REWRITE, *group]);
+            put_bytes(to, key);
+        }
+        PeerRequest::ReadIndexes(groups) => {
+            to.put_u8(READ_INDEXES);
+            to.put_u16_le(*groups);
+        }
     }
 }
 
@@ -125,6 +136,8 @@ pub(super) fn decode_request(mut from: Bytes) -> Option<PeerRequest> {
         STATES => PeerRequest::States,
         PROGRAM => PeerRequest::Program,
         FINALIZE => PeerRequest::Finalize,
+        REWRITE => PeerRequest::Rewrite { group: from.try_get_u8().ok()?, key: get_bytes(&mut from)? },
+        READ_INDEXES => PeerRequest::ReadIndexes(from.try_get_u16_le().ok()?),
         _ => return None,
     };
     from.is_empty().then_some(request)
@@ -167,6 +180,14 @@ pub(super) fn put_response(to: &mut Vec<u8>, response: &PeerResponse) {
             to.put_u8(PROGRAM_IS);
             program.put(to);
         }
+        PeerResponse::ReadIndexes(found) => {
+            to.put_slice(&[READ_INDEXES_ARE, found.len() as u8]);
+            for (group, ReadIndex { index, now_ms }) in found {
+                to.put_u8(*group);
+                to.put_u64_le(*index);
+                to.put_u64_le(*now_ms);
+            }
+        }
         PeerResponse::Refused(why) => {
             to.put_u8(REFUSED);
             put_text(to, why);
@@ -199,25 +220,30 @@ pub(super) fn decode_response(mut from: Bytes) -> Option<PeerResponse> {
         }
         ASK => PeerResponse::Ask(get_text(&mut from)?),
         REFUSED => PeerResponse::Refused(get_text(&mut from)?),
-        STATES_ARE => PeerResponse::States(get_states(&mut from)?),
         PROGRAM_IS => PeerResponse::Program(Program::get(&mut from)?),
+        STATES_ARE => {
+            PeerResponse::States(get_by_group(&mut from, |from| ReplicaState::of(from.try_get_u8().ok()?))?)
+        }
+        READ_INDEXES_ARE => PeerResponse::ReadIndexes(get_by_group(&mut from, |from| {
+            Some(ReadIndex { index: from.try_get_u64_le().ok()?, now_ms: from.try_get_u64_le().ok()? })
+        })?),
         _ => return None,
     };
     from.is_empty().then_some(response)
 }
 
-/// Takes states of replicas, in the order of their groups.
-fn get_states(from: &mut Bytes) -> Option<BTreeMap<u8, ReplicaState>> {
+/// Takes values in the order of their groups.
+fn get_by_group<T>(from: &mut Bytes, get: impl Fn(&mut Bytes) -> Option<T>) -> Option<BTreeMap<u8, T>> {
     let count = from.try_get_u8().ok()?;
-    let mut states = BTreeMap::new();
+    let mut found = BTreeMap::new();
     for _ in 0..count {
         let group = from.try_get_u8().ok()?;
-        if states.last_key_value().is_some_and(|(last, _)| *last >= group) {
+        if found.last_key_value().is_some_and(|(last, _)| *last >= group) {
             return None;
         }
-        states.insert(group, ReplicaState::of(from.try_get_u8().ok()?)?);
+        found.insert(group, get(from)?);
     }
-    Some(states)
+    Some(found)
 }
 
 fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
@@ -230,6 +256,10 @@ fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
         put_text(to, grpc);
     }
     put_text(to, &record.zone);
+    to.put_u8(record.replica.is_some().into());
+    if let Some(replica) = &record.replica {
+        put_text(to, replica);
+    }
 }
 
 fn get_record(from: &mut Bytes) -> Option<PeerRecord> {
@@ -240,6 +270,7 @@ fn get_record(from: &mut Bytes) -> Option<PeerRecord> {
         resp: get_text(from)?,
         grpc: if get_bool(from)? { Some(get_text(from)?) } else { None },
         zone: get_text(from)?,
+        replica: if get_bool(from)? { Some(get_text(from)?) } else { None },
     })
 }
 
@@ -271,13 +302,15 @@ mod tests {
     }
 
     fn records() -> impl Strategy<Value = PeerRecord> + Clone {
-        let parts = (any::<u64>(), any::<u64>(), texts(), texts(), proptest::option::of(texts()), texts());
-        parts.prop_map(|(node, store, peers, resp, grpc, zone)| PeerRecord {
+        let others = (proptest::option::of(texts()), proptest::option::of(texts()));
+        let parts = (any::<u64>(), any::<u64>(), texts(), texts(), others, texts());
+        parts.prop_map(|(node, store, peers, resp, (grpc, replica), zone)| PeerRecord {
             node,
             store,
             peers,
             resp,
             grpc,
+            replica,
             zone,
         })
     }
@@ -323,6 +356,8 @@ mod tests {
             1 => Just(PeerRequest::States),
             1 => Just(PeerRequest::Program),
             1 => Just(PeerRequest::Finalize),
+            1 => any::<u16>().prop_map(PeerRequest::ReadIndexes),
+            1 => (any::<u8>(), blobs()).prop_map(|(group, key)| PeerRequest::Rewrite { group, key }),
         ]
     }
 
@@ -338,6 +373,11 @@ mod tests {
         })
     }
 
+    fn read_indexes() -> impl Strategy<Value = BTreeMap<u8, ReadIndex>> {
+        let found = any::<(u64, u64)>().prop_map(|(index, now_ms)| ReadIndex { index, now_ms });
+        proptest::collection::btree_map(any::<u8>(), found, 0..17)
+    }
+
     fn responses() -> impl Strategy<Value = PeerResponse> {
         let joined = (any::<(u64, u8)>(), vec(records(), 0..5))
             .prop_map(|((cluster, groups), nodes)| PeerResponse::Joined { cluster, groups, nodes });
@@ -349,6 +389,7 @@ mod tests {
             1 => joined,
             1 => states().prop_map(PeerResponse::States),
             1 => programs().prop_map(PeerResponse::Program),
+            1 => read_indexes().prop_map(PeerResponse::ReadIndexes),
             1 => texts().prop_map(PeerResponse::Ask),
             1 => texts().prop_map(PeerResponse::Refused),
         ]

@@ -33,10 +33,12 @@
 //! requests:  1 raft: group (1) | raft/messages.rs          3 join: record          4 transfer: group (1) | node (8)
 //!            2 part: group (1) | transfer (8) | part (4) | vote (bytes) | is last (1) | number (varint) of changes
 //!            5 remove: node (8)           10 states: nothing         11 program: nothing       12 finalize: nothing
+//!            13 read indexes: groups (2, a bit each)      14 rewrite: group (1) | key (bytes)
 //! responses: 1 raft: raft/messages.rs   2 done   3 joined: cluster (8) | groups (1) | number (varint) of records
 //!            4 ask: address (text)      5 refused: text      8 states: number (1) of group (1) | state (1)
 //!            9 program: lowest, highest level (1, 1) | version (text)
-//! record:    node (8) | store (8) | peers, resp (texts) | has gRPC (1) [text] | zone (text)
+//!            10 read indexes: number (1) of group (1) | index (8) | wall clock in ms (8)
+//! record:    node (8) | store (8) | peers, resp (texts) | has gRPC (1) [text] | zone (text) | has replica (1) [text]
 //! change:    as in an entry (docs/decisions/0051-groups.md)
 //! ```
 //!

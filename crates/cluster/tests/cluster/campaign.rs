@@ -18,6 +18,8 @@ use crate::watcher::Watcher;
 const SEEDS: u64 = 100;
 /// Faults of a run.
 const FAULTS: u64 = 5;
+/// Clients that read from replicas.
+const READERS: u64 = 3;
 /// Maximum number of machines that run.
 const MACHINES_MAX: usize = 5;
 
@@ -186,6 +188,7 @@ fn run(seed: u64) -> (u64, Counts) {
         let clients = Clients::new(&world, &run.machines.nodes, load);
         let watcher = Watcher::new(&world, &run.machines.nodes);
         clients.start();
+        clients.start_readers(READERS);
         watcher.start();
         world.sleep(Duration::from_millis(300)).await;
         for _ in 0..FAULTS {
@@ -214,13 +217,17 @@ fn run(seed: u64) -> (u64, Counts) {
 #[test]
 fn campaign_of_seeds_sees_one_store() {
     let first = number("ESKER_CLUSTER_FIRST", 1);
-    let (mut all, mut unknown) = (0, 0);
+    let (mut all, mut unknown, mut reads, mut stale) = (0, 0, 0, 0);
     for seed in first..first + number("ESKER_CLUSTER_SEEDS", SEEDS) {
         let (_, counts) = run(seed);
         (all, unknown) = (all + counts.operations, unknown + counts.unknown);
+        (reads, stale) = (reads + counts.replica_reads, stale + counts.stale);
     }
-    println!("{all} operations, {unknown} with an unknown end");
+    println!(
+        "{all} operations, {unknown} with an unknown end; replicas answered {reads} reads and refused {stale}"
+    );
     assert!(unknown * 5 < all, "{unknown} of {all} operations have an unknown end");
+    assert!(reads > stale, "replicas answered {reads} reads, and refused {stale}");
 }
 
 #[test]

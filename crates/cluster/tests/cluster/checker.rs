@@ -45,6 +45,8 @@ pub(crate) struct Operation {
     pub(crate) end: End,
     pub(crate) called: Duration,
     pub(crate) returned: Duration,
+    /// The connection of a read from a replica: such reads of one connection follow each other, in the order of the list.
+    pub(crate) connection: Option<u64>,
 }
 
 /// Checks the operations of a list, of which the last read came after all others had ended.
@@ -86,6 +88,15 @@ pub(crate) fn check_list(operations: &[Operation]) -> Result<(), String> {
             _ => continue,
         };
         placed.push((operation, position));
+    }
+    let mut shown = BTreeMap::new();
+    for operation in operations {
+        if let (Some(connection), End::List(list)) = (operation.connection, &operation.end) {
+            let before = shown.insert(connection, list.len()).unwrap_or(0);
+            if before > list.len() {
+                return Err(format!("{operation:?} shows less than a read before it on its connection"));
+            }
+        }
     }
     if let Some(stranger) = last.iter().find(|element| !asked.contains(element)) {
         return Err(format!("{stranger} is there, and its append was certainly not done"));
@@ -135,11 +146,19 @@ fn has(bits: &Bits, at: usize) -> bool {
     bits[at / 64] >> (at % 64) & 1 == 1
 }
 
+/// Returns the read before each operation on its connection.
+fn before_on_connections(operations: &[&Operation]) -> Vec<Option<usize>> {
+    let mut last = BTreeMap::new();
+    let before = |(at, operation): (usize, &&Operation)| last.insert(operation.connection?, at);
+    operations.iter().enumerate().map(before).collect()
+}
+
 /// Checks the operations of a register: searches for an order in which every read returns what was written last, and
 /// which keeps the order of operations that followed each other.
 pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
     let mut operations: Vec<_> = operations.iter().collect();
     operations.sort_by_key(|operation| operation.called);
+    let before = before_on_connections(&operations);
     let must: usize = operations.iter().filter(|operation| operation.end != End::Unknown).count();
     let (mut seen, mut furthest) = (HashSet::new(), 0);
     let mut open: Vec<(Bits, State, usize)> = vec![(vec![0; operations.len().div_ceil(64)], None, 0)];
@@ -152,17 +171,28 @@ pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
         let first_return = left().map(|(_, operation)| operation.returned).min().unwrap_or(NEVER);
         let mut known = Vec::new();
         for (at, operation) in left().take_while(|(_, operation)| operation.called <= first_return) {
+            if before[at].is_some_and(|before| !has(&done, before)) {
+                continue;
+            }
             let Some(next) = after(state, operation) else { continue };
             let is_unknown = operation.end == End::Unknown;
             // One that may not have happened, and would change nothing, is left out.
             if is_unknown && next == state {
                 continue;
             }
+            let is_free = !is_unknown && operation.request == Request::Read && next == state;
             let mut done = done.clone();
             done[at / 64] |= 1 << (at % 64);
+            if is_free {
+                // It changes nothing and excludes nothing, so no order is lost if it comes first.
+                known.clear();
+            }
             if seen.insert((done.clone(), next)) {
                 let to = if is_unknown { &mut open } else { &mut known };
                 to.push((done, next, count + usize::from(!is_unknown)));
+            }
+            if is_free {
+                break;
             }
         }
         // These are tried first.
@@ -186,7 +216,7 @@ mod tests {
 
     fn operation(request: Request, end: End, called: u64, returned: u64) -> Operation {
         let returned = if returned == 0 { NEVER } else { Duration::from_millis(returned) };
-        Operation { request, end, called: Duration::from_millis(called), returned }
+        Operation { request, end, called: Duration::from_millis(called), returned, connection: None }
     }
 
     fn append(element: u64, called: u64, returned: u64) -> Operation {
@@ -216,6 +246,30 @@ mod tests {
         assert!(fault(&[append(1, 1, 2), append(2, 3, 4), list(&[2, 1], 8, 9)]).contains("does not show it"));
         let unknown = |element| operation(Request::Append(element), End::Unknown, 1, 0);
         assert_eq!(fault(&[unknown(1), unknown(2), list(&[2], 8, 9)]), "");
+    }
+
+    fn on_connection(operation: Operation) -> Operation {
+        Operation { connection: Some(1), ..operation }
+    }
+
+    #[test]
+    fn reads_of_a_connection_that_go_back_are_found() {
+        let put =
+            |value, called, returned| operation(Request::Put(value, false), End::Done, called, returned);
+        let get =
+            |value, called, returned| operation(Request::Read, End::Value(Some(value)), called, returned);
+        let history = [put(1, 1, 2), put(2, 11, 12), get(2, 3, 20), get(1, 4, 21)];
+        assert!(check_register(&history).is_ok(), "two connections");
+        assert!(check_register(&history.map(on_connection)).is_err(), "one connection");
+        let lists = [
+            append(1, 1, 2),
+            append(2, 11, 12),
+            list(&[1, 2], 3, 20),
+            list(&[1], 4, 21),
+            list(&[1, 2], 30, 31),
+        ];
+        assert!(check_list(&lists).is_ok(), "two connections");
+        assert!(check_list(&lists.map(on_connection)).is_err(), "one connection");
     }
 
     #[test]

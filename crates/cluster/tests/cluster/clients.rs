@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 
 use crate::checker::{End, NEVER, Operation, Request, check_list, check_register};
 use crate::machines::{Nodes, Running};
+use crate::readers::Reads;
 use crate::watcher::VOTE;
 
 /// Time after which a client gives up waiting for an answer.
@@ -30,7 +31,7 @@ pub(crate) enum Key {
 }
 
 impl Key {
-    fn names(self) -> Vec<Vec<u8>> {
+    pub(crate) fn names(self) -> Vec<Vec<u8>> {
         match self {
             Key::List(number) => vec![format!("l{number}").into_bytes()],
             Key::Register(number) => vec![format!("r{number}").into_bytes()],
@@ -61,13 +62,15 @@ pub(crate) struct Load {
 
 /// Clients, and what they saw.
 pub(crate) struct Clients {
-    world: SimRuntime,
-    nodes: Nodes,
+    pub(crate) world: SimRuntime,
+    pub(crate) nodes: Nodes,
     load: Load,
     next: AtomicU64,
-    ends: AtomicBool,
-    running: AtomicU64,
-    history: Mutex<BTreeMap<Key, Vec<Operation>>>,
+    pub(crate) ends: AtomicBool,
+    pub(crate) running: AtomicU64,
+    /// Reads from replicas.
+    pub(crate) reads: Reads,
+    pub(crate) history: Mutex<BTreeMap<Key, Vec<Operation>>>,
     /// Highest version that a write of a key returned, by the start of the node.
     versions: Mutex<BTreeMap<(u64, Vec<u8>), u64>>,
     refusals: Mutex<BTreeMap<String, u64>>,
@@ -90,6 +93,7 @@ impl Clients {
             next: AtomicU64::new(1),
             ends: AtomicBool::new(false),
             running: AtomicU64::new(0),
+            reads: Reads::default(),
             history: Mutex::default(),
             versions: Mutex::default(),
             refusals: Mutex::default(),
@@ -134,7 +138,7 @@ impl Clients {
         self.running.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn choose(&self, random: &mut Random) -> (Key, Request) {
+    pub(crate) fn choose(&self, random: &mut Random) -> (Key, Request) {
         let next = || self.next.fetch_add(1, Ordering::Relaxed);
         let number = random.below(self.load.keys);
         let (list, register) = (Key::List(number), Key::Register(number));
@@ -175,7 +179,7 @@ impl Clients {
             // A group that the node led all the time is cleared, and one that it leads at another time may be.
             let is_done = cleared && vote.is_some() && led_since(&running, key) == vote;
             let (end, returned) = if is_done { (End::Done, self.world.now()) } else { (End::Unknown, NEVER) };
-            let operation = Operation { request: Request::Clear, end, called, returned };
+            let operation = Operation { request: Request::Clear, end, called, returned, connection: None };
             self.history.lock().entry(key).or_default().push(operation);
         }
     }
@@ -207,7 +211,7 @@ impl Clients {
             };
             if let Some((end, returned)) = end {
                 let request = if matches!(end, End::Value(_)) { Request::Read } else { request };
-                let operation = Operation { request, end, called, returned };
+                let operation = Operation { request, end, called, returned, connection: None };
                 self.history.lock().entry(key).or_default().push(operation);
                 return;
             }
@@ -218,7 +222,7 @@ impl Clients {
         }
     }
 
-    fn another(&self, random: &mut Random) -> u64 {
+    pub(crate) fn another(&self, random: &mut Random) -> u64 {
         let machines: Vec<_> = self.nodes.lock().keys().copied().collect();
         if machines.is_empty() { 1 } else { machines[random.below(machines.len() as u64) as usize] }
     }
@@ -277,11 +281,7 @@ impl Clients {
             Request::Read => {
                 let name = &names[random.below(names.len() as u64) as usize];
                 let found = store.get(name).await.map_err(|error| self.failed(error))?;
-                let end = match key {
-                    Key::List(_) => End::List(found.unwrap_or_default().chunks(8).map(number_in).collect()),
-                    Key::Register(_) | Key::Pair(_) => End::Value(found.map(|bytes| number_in(&bytes))),
-                };
-                return self.checked(running, group, end).await;
+                return self.checked(running, group, end_of(key, found)).await;
             }
             Request::Clear => unreachable!("it has no key"),
         };
@@ -386,7 +386,11 @@ impl Clients {
                 );
             }
         }
-        let mut counts = Counts::default();
+        let mut counts = Counts {
+            replica_reads: self.reads.answered.load(Ordering::Relaxed),
+            stale: self.reads.stale.load(Ordering::Relaxed),
+            ..Counts::default()
+        };
         for (key, operations) in &*self.history.lock() {
             counts.operations += operations.len();
             counts.unknown += operations.iter().filter(|operation| operation.end == End::Unknown).count();
@@ -397,6 +401,14 @@ impl Clients {
             checked.unwrap_or_else(|why| panic!("seed {}: {key:?}: {why}", self.world.seed()));
         }
         counts
+    }
+}
+
+/// Returns the end of a read of a key.
+pub(crate) fn end_of(key: Key, found: Option<Bytes>) -> End {
+    match key {
+        Key::List(_) => End::List(found.unwrap_or_default().chunks(8).map(number_in).collect()),
+        Key::Register(_) | Key::Pair(_) => End::Value(found.map(|bytes| number_in(&bytes))),
     }
 }
 
@@ -413,4 +425,7 @@ fn led_since(running: &Running, key: Key) -> Option<Bytes> {
 pub(crate) struct Counts {
     pub(crate) operations: usize,
     pub(crate) unknown: usize,
+    /// Reads that replicas answered, and reads of replicas that were not recent enough.
+    pub(crate) replica_reads: u64,
+    pub(crate) stale: u64,
 }

@@ -88,7 +88,7 @@ impl Machines {
         &self.machines[&machine].node
     }
 
-    /// Sets the copies of each group, before the first start.
+    /// Sets the number of copies of each group, before the first start.
     pub(crate) fn set_replicas(&mut self, replicas: u8) {
         self.replicas = replicas;
     }

@@ -237,7 +237,8 @@ fn removed_node_does_not_come_back_under_its_number() {
             starts: 1,
             history: Default::default(),
         });
-        let record = PeerRecord { node: removed, store, peers, resp, grpc: None, zone: String::new() };
+        let record =
+            PeerRecord { node: removed, store, peers, resp, grpc: None, replica: None, zone: String::new() };
         let mut answer = way.ask(&address(1), PeerRequest::Join(record.clone())).await;
         if let Ok(PeerResponse::Ask(other)) = &answer {
             answer = way.ask(&other.clone(), PeerRequest::Join(record)).await;

@@ -103,6 +103,7 @@ pub(crate) fn record(identity: NodeIdentity, address: &str) -> PeerRecord {
         peers: address.to_owned(),
         resp: String::new(),
         grpc: None,
+        replica: None,
         zone: String::new(),
     }
 }

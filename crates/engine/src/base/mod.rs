@@ -5,6 +5,7 @@ pub(crate) mod cluster_error;
 pub(crate) mod completion;
 pub(crate) mod compression;
 pub(crate) mod counters;
+pub(crate) mod damage_watch;
 pub(crate) mod durability;
 pub(crate) mod error;
 pub(crate) mod fixed_hash;

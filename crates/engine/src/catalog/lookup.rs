@@ -138,7 +138,10 @@ impl Catalog {
         match self.read_record(place).await? {
             Ok(record) => Ok(Fetched::Record(record)),
             Err(_) if !self.is_still(hash, place) => Ok(Fetched::Moved),
-            Err(damaged) => Err(damaged.into_error(key)),
+            Err(damaged) => {
+                self.space.report_damage(hash.keyspace(), key.or(damaged.key.as_deref()));
+                Err(damaged.into_error(key))
+            }
         }
     }
 }

@@ -169,6 +169,9 @@ impl<'a> SegmentVerification<'a> {
         let (buffer, at) = match read {
             Ok(read) => read,
             Err(error) if error.is_of_reading() => {
+                span.entries
+                    .iter()
+                    .for_each(|entry| self.space.report_damage(entry.key_hash.keyspace(), None));
                 self.verdict.damaged.push(error);
                 return Ok(());
             }
@@ -206,6 +209,9 @@ impl<'a> SegmentVerification<'a> {
         };
         let Err((damage, key)) = found else { return Ok(None) };
         let is_needed = self.catalog.is_current(self.tier, self.slot, entry) && self.is_there();
+        if is_needed {
+            self.space.report_damage(entry.key_hash.keyspace(), key.as_deref());
+        }
         let (segment, offset) = (self.segment, entry.offset);
         let damaged = Damaged { damage, key, claimed_key: None, segment, offset };
         let is_needed = is_needed || planted(Bug::MovedTakenForDamage);

@@ -1,19 +1,20 @@
 //! The space of a store: its tiers, their segments, and the free room.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use esker_device::{DeviceError, OperationKind, Runtime};
 use esker_log::{
-    Entry, EntryList, FOOTER_BYTES, Footer, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret, Superblock,
-    Tier as TierName, scan_segment_up_to,
+    Entry, EntryList, FOOTER_BYTES, Footer, Keyspace, Location, SEGMENT_STEP, SEQUENCE_EPOCH_SHIFT, Secret,
+    Superblock, Tier as TierName, scan_segment_up_to,
 };
 use esker_seeded_bugs::{Bug, planted};
 use tokio::sync::Notify;
 
 use crate::base::completion::Announcement;
 use crate::base::counters::Counters;
+use crate::base::damage_watch::DamageWatch;
 use crate::base::error::{Error, Result};
 use crate::base::health::{Follower, Health};
 use crate::base::latency::{Recorder, Timed};
@@ -141,11 +142,20 @@ pub(crate) struct Space {
     /// Wakes the task that proposes to delete expired keys of a replicated store.
     pub(crate) expiries: Notify,
     pub(crate) scrubbed: ScrubProgress,
+    /// Receiver of damaged records, if there is one.
+    pub(crate) damage_watch: OnceLock<Arc<dyn DamageWatch>>,
     /// Announced when a slot was freed, or when no more will be.
     pub(crate) slot_freed: Announcement,
 }
 
 impl Space {
+    /// Reports a damaged record of a keyspace to the receiver, if there is one.
+    pub(crate) fn report_damage(&self, keyspace: Keyspace, key: Option<&[u8]>) {
+        if let Some(watch) = self.damage_watch.get() {
+            watch.found(keyspace.number(), key);
+        }
+    }
+
     pub(crate) fn new(parts: SpaceParts) -> Arc<Space> {
         let SpaceParts { epoch, max_sequence, max_segment, .. } = parts;
         let find = |name: TierName| parts.tiers.iter().find(|tier| tier.name() == name).cloned();
@@ -190,6 +200,7 @@ impl Space {
             reported: Notify::new(),
             expiries: Notify::new(),
             scrubbed: ScrubProgress::default(),
+            damage_watch: OnceLock::new(),
             slot_freed: Announcement::new(),
         });
         space.note_limit();

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::background::expire_groups;
+use crate::base::damage_watch::DamageWatch;
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::base::replicated::Replicator;
@@ -10,6 +11,11 @@ use crate::store::handle::Store;
 use crate::write::apply::Applier;
 
 impl Store {
+    /// Registers the receiver of damaged records, for the life of the store. A later one is ignored.
+    pub fn watch_damage(&self, watch: Arc<dyn DamageWatch>) {
+        let _is_first = self.space.damage_watch.set(watch);
+    }
+
     /// Makes this a replicated store: from now on, writes are proposed to `replicator`, and take effect when the returned
     /// [`Applier`] applies them. It is called once, before the store serves anything.
     ///

@@ -18,6 +18,10 @@ pub struct Config {
     pub resp: Vec<SocketAddr>,
     /// Addresses that answer RESP over TLS.
     pub resp_tls: Vec<SocketAddr>,
+    /// Addresses that answer RESP in plain text, at which replicas of a cluster answer reads after READONLY.
+    pub replica_resp: Vec<SocketAddr>,
+    /// The same over TLS.
+    pub replica_resp_tls: Vec<SocketAddr>,
     /// A unix socket that answers RESP in plain text.
     pub unix: Option<UnixSocket>,
     /// Addresses that serve `/metrics`, `/healthz`, `/readyz` and `/readyz/write` over plain HTTP.
@@ -147,6 +151,8 @@ impl Config {
         Config {
             resp: vec![address],
             resp_tls: Vec::new(),
+            replica_resp: Vec::new(),
+            replica_resp_tls: Vec::new(),
             unix: None,
             http: Vec::new(),
             http_tls: Vec::new(),
@@ -167,10 +173,12 @@ impl Config {
     }
 
     /// Returns all TCP addresses by the name of their setting.
-    pub fn addresses(&self) -> [(&'static str, Vec<SocketAddr>); 6] {
+    pub fn addresses(&self) -> [(&'static str, Vec<SocketAddr>); 8] {
         [
             ("resp", self.resp.clone()),
             ("resp-tls", self.resp_tls.clone()),
+            ("cluster-replica-resp", self.replica_resp.clone()),
+            ("cluster-replica-resp-tls", self.replica_resp_tls.clone()),
             ("http", self.http.clone()),
             ("http-tls", self.http_tls.clone()),
             ("grpc", self.grpc.clone()),

@@ -52,7 +52,8 @@ pub(super) fn start(
             grpc::serve(stream, peer, user, ticket.share, served, stop).await;
             return Ok(());
         }
-        resp::serve(stream, Peer { id, address: peer, local, user }, ticket.share, &served, stop).await
+        let peer = Peer { id, address: peer, local, user, reads_replica: door.reads_replica };
+        resp::serve(stream, peer, ticket.share, &served, stop).await
     };
     spawn(clients, service, ticket.place, address, conversation);
 }

@@ -9,6 +9,8 @@ use crate::tls::Application;
 pub(crate) struct Door {
     pub(crate) application: Application,
     pub(crate) tls: bool,
+    /// True for the addresses of RESP at which replicas answer reads.
+    pub(crate) reads_replica: bool,
 }
 
 impl Door {

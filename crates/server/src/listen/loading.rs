@@ -152,7 +152,8 @@ impl Loading {
             databases: self.databases,
             progress: &*self.progress,
         };
-        let peer = resp::Peer { id: self.ids.next(), address: address.clone(), local, user };
+        let (id, address, reads_replica) = (self.ids.next(), address.clone(), door.reads_replica);
+        let peer = resp::Peer { id, address, local, user, reads_replica };
         let dialogue = resp::serve_loading(&mut stream, peer, opening, stop).await?;
         Ok(dialogue.map(|dialogue| HandedOver { door, stream, dialogue }))
     }

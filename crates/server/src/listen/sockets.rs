@@ -42,6 +42,8 @@ pub(super) type Listening = (Door, Arc<Listener>);
 pub struct Addresses {
     /// Addresses of RESP.
     pub resp: Vec<SocketAddr>,
+    /// Addresses of RESP at which replicas answer reads.
+    pub replica_resp: Vec<SocketAddr>,
     /// The unix socket of RESP.
     pub unix: Option<PathBuf>,
     /// Addresses of HTTP.
@@ -52,8 +54,9 @@ pub struct Addresses {
 
 impl Addresses {
     pub(super) fn of(listeners: &[Listening]) -> Addresses {
-        let of = |application| {
-            let these = listeners.iter().filter(|(door, _)| door.application == application);
+        let of = |application, reads_replica| {
+            let is_of = |door: &Door| door.application == application && door.reads_replica == reads_replica;
+            let these = listeners.iter().filter(|(door, _)| is_of(door));
             these
                 .filter_map(|(_, listener)| match **listener {
                     Listener::Network(_, bound) => Some(bound),
@@ -65,8 +68,9 @@ impl Addresses {
             Listener::Local(_, path) => Some(path.to_path_buf()),
             Listener::Network(..) => None,
         });
-        let (resp, http, grpc) = (of(Application::Resp), of(Application::Http), of(Application::Grpc));
-        Addresses { resp, unix, http, grpc }
+        let [resp, http, grpc] = [Application::Resp, Application::Http, Application::Grpc]
+            .map(|application| of(application, false));
+        Addresses { resp, replica_resp: of(Application::Resp, true), unix, http, grpc }
     }
 }
 
@@ -101,15 +105,17 @@ impl Sockets {
         let users = Arc::new(users);
         let tls = config.tls.as_ref().map(Tls::new).transpose()?.map(Arc::new);
         let doors = [
-            (Application::Resp, false, &config.resp),
-            (Application::Resp, true, &config.resp_tls),
-            (Application::Http, false, &config.http),
-            (Application::Http, true, &config.http_tls),
-            (Application::Grpc, false, &config.grpc),
-            (Application::Grpc, true, &config.grpc_tls),
+            (Application::Resp, false, false, &config.resp),
+            (Application::Resp, true, false, &config.resp_tls),
+            (Application::Resp, false, true, &config.replica_resp),
+            (Application::Resp, true, true, &config.replica_resp_tls),
+            (Application::Http, false, false, &config.http),
+            (Application::Http, true, false, &config.http_tls),
+            (Application::Grpc, false, false, &config.grpc),
+            (Application::Grpc, true, false, &config.grpc_tls),
         ];
         let mut listeners = Vec::new();
-        for (application, tls, addresses) in doors {
+        for (application, tls, reads_replica, addresses) in doors {
             for &address in addresses {
                 let listen = || {
                     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -120,14 +126,15 @@ impl Sockets {
                     Ok(Listener::Network(listener, bound))
                 };
                 let listener = listen().map_err(|source| Error::Bind { address, source })?;
-                listeners.push((Door { application, tls }, Arc::new(listener)));
+                listeners.push((Door { application, tls, reads_replica }, Arc::new(listener)));
             }
         }
         // Last, so that a server that fails to start leaves no socket file behind.
         let mut socket_file = None;
         if let Some(socket) = &config.unix {
             let (file, listener) = SocketFile::listen(socket, LISTEN_BACKLOG)?;
-            listeners.push((Door { application: Application::Resp, tls: false }, Arc::new(listener)));
+            let door = Door { application: Application::Resp, tls: false, reads_replica: false };
+            listeners.push((door, Arc::new(listener)));
             socket_file = Some(file);
         }
         let (ids, (_, handed_over)) = (Arc::default(), mpsc::unbounded_channel());

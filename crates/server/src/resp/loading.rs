@@ -161,7 +161,8 @@ mod tests {
         let (_stopper, stop) = crate::base::shutdown::Stopper::new();
         let users = Users::open(access, crate::resp::command_table(), 1 << 20).unwrap();
         let address = Address::Network("127.0.0.1:1".parse().unwrap());
-        let peer = Peer { id: 7, address: address.clone(), local: address, user: users.unnamed() };
+        let (local, user) = (address.clone(), users.unnamed());
+        let peer = Peer { id: 7, address, local, user, reads_replica: false };
         let serving = tokio::spawn(async move {
             let limits = Limits::default();
             let opening =

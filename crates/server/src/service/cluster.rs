@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use esker_cluster::slots::{Groups, slot_of};
-use esker_cluster::view::{ClusterView, LeaderWatch};
+use esker_cluster::view::{ClusterView, LeaderWatch, ReadMark};
 use esker_engine::ClusterError;
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::try_join_all;
@@ -36,6 +36,9 @@ struct LeaderChanges {
     of_group: [AtomicU64; GROUPS],
     of_all: AtomicU64,
 }
+
+/// States of replicas before a read, by number of the group.
+pub(crate) type Marks = [Option<ReadMark>; GROUPS];
 
 /// A set of groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -129,6 +132,36 @@ impl Cluster {
             })
         };
         self.view.check_leads(slot).err().unwrap_or_else(here)
+    }
+
+    /// Returns true if this node has a whole copy of the group of a slot.
+    pub(crate) fn holds(&self, slot: u16) -> bool {
+        self.view.mark(self.groups.of_slot(slot)).is_some()
+    }
+
+    /// Returns the states of this node's replicas of these groups, by number of the group.
+    pub(crate) fn marks(&self, groups: GroupSet) -> Marks {
+        let mut marks = Marks::default();
+        groups.iter().for_each(|group| marks[usize::from(group)] = self.view.mark(group));
+        marks
+    }
+
+    /// Checks that values which were read from replicas after these marks are recent enough.
+    ///
+    /// # Errors
+    /// A group for which that does not hold, and the error that sends a client to its leader.
+    pub(crate) fn check_recent(&self, groups: GroupSet, marks: &Marks) -> Result<(), (u8, ClusterError)> {
+        let is_recent =
+            |group: u8| marks[usize::from(group)].is_some_and(|mark| self.view.is_recent(group, &mark));
+        match groups.iter().find(|group| !is_recent(*group)) {
+            Some(group) => Err((group, self.place_of(self.groups.slots(group).start))),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns all groups of keys.
+    pub(crate) fn all(&self) -> GroupSet {
+        self.groups.numbers().collect()
     }
 
     /// Returns the group of a key.

@@ -36,6 +36,11 @@ impl Running {
     pub(crate) async fn client(&self) -> Client {
         Client(TcpStream::connect(self.resp[0]).await.unwrap())
     }
+
+    /// Connects to the address for reads from replicas.
+    pub(crate) async fn replica_client(&self) -> Client {
+        Client(TcpStream::connect(self.replica_resp[0]).await.unwrap())
+    }
 }
 
 /// A client over TCP or another stream.

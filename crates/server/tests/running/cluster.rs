@@ -9,8 +9,8 @@ use bytes::Bytes;
 use esker_cluster::place::report::Order;
 use esker_cluster::slots::{Groups, META_GROUP};
 use esker_cluster::view::{
-    ClusterView, CopyPart, CopyStep, GroupInfo, LeaderWatch, MessageWatch, Metric, NodeInfo, PlannedMove,
-    Topology,
+    ClusterView, CopyPart, CopyStep, GroupInfo, KeptRecent, LeaderWatch, MessageWatch, Metric, NodeInfo,
+    PlannedMove, ReadMark, Topology,
 };
 use esker_engine::ClusterError;
 use futures_util::FutureExt;
@@ -37,6 +37,14 @@ pub(crate) struct State {
     pub(crate) unconfirmed: BTreeMap<u8, ClusterError>,
     /// Confirmations so far.
     pub(crate) confirmations: Vec<u8>,
+    /// Addresses of the nodes for reads from replicas, by number of the node.
+    pub(crate) replicas: BTreeMap<u64, String>,
+    /// Groups whose replicas here are not recent.
+    pub(crate) stale: Vec<u8>,
+    /// Groups without a copy here.
+    pub(crate) not_held: Vec<u8>,
+    /// Connections that read from replicas.
+    pub(crate) readers: Arc<()>,
     /// True if the other node does not answer.
     pub(crate) is_alone: bool,
     /// Groups without a known leader.
@@ -120,6 +128,7 @@ impl ClusterView for Directed {
             grpc: grpc.map(str::to_owned),
             zone: String::new(),
             is_reachable: id != 0xc3 && (id == ME || !is_alone),
+            replica: self.state().replicas.get(&id).cloned(),
             ..NodeInfo::default()
         };
         let nodes = vec![
@@ -164,6 +173,21 @@ impl ClusterView for Directed {
             failed.map_or(Ok(()), Err)
         }
         .boxed()
+    }
+
+    fn keep_recent(&self) -> BoxFuture<'static, KeptRecent> {
+        let kept: KeptRecent = Box::new(self.state().readers.clone());
+        ready(kept).boxed()
+    }
+
+    fn mark(&self, group: u8) -> Option<ReadMark> {
+        let is_held = !self.state().not_held.contains(&group);
+        is_held.then_some(ReadMark { member: u64::from(group), applied: 90, now_ms: 1 })
+    }
+
+    fn is_recent(&self, group: u8, mark: &ReadMark) -> bool {
+        assert_eq!(mark.member, u64::from(group), "it is a mark of the group");
+        !self.state().stale.contains(&group)
     }
 
     fn watch_leaders(&self, watch: Arc<dyn LeaderWatch>) {

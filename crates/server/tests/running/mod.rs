@@ -21,6 +21,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 pub(crate) struct Running {
     pub(crate) resp: Vec<SocketAddr>,
+    pub(crate) replica_resp: Vec<SocketAddr>,
     pub(crate) grpc: Vec<SocketAddr>,
     pub(crate) http: Vec<SocketAddr>,
     pub(crate) control: Control,
@@ -50,14 +51,25 @@ impl Running {
         let options = Options::directory(directory.path().join("store")).memory_bytes(128 << 20);
         let store = Store::open(with(options)).await.unwrap();
         let server = Server::bind(config, store.clone()).unwrap();
-        let (Addresses { resp, http, grpc, .. }, control) = (server.addresses(), server.control());
+        let (addresses, control) = (server.addresses(), server.control());
+        let Addresses { resp, replica_resp, http, grpc, .. } = addresses;
         let (stop, stopped) = oneshot::channel();
         let server = tokio::spawn(server.run(async {
             if stopped.await.is_err() {
                 pending::<()>().await;
             }
         }));
-        Running { resp, grpc, http, control, store, stop: Some(stop), server, _directory: directory }
+        Running {
+            resp,
+            replica_resp,
+            grpc,
+            http,
+            control,
+            store,
+            stop: Some(stop),
+            server,
+            _directory: directory,
+        }
     }
 
     /// Requests the stop of the server, without waiting for it.

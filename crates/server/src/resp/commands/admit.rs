@@ -1,7 +1,7 @@
 //! Admission: checks before a command runs.
 
 use super::unsupported::family;
-use super::{rights, slots};
+use super::{replica, rights, slots};
 use crate::resp::session::{Session, refused};
 use crate::resp::verb::{Table, Verb};
 use crate::resp::wire::commands::Command;
@@ -47,8 +47,11 @@ pub(in crate::resp) fn admit(
         return Err(refusal(Some(verb), error_text::not_while_subscribed(verb.name), None));
     }
     if let Some(cluster) = cluster {
-        slots::check(verb, command, session, cluster)
-            .map_err(|text| NotAdmitted { is_of_cluster: true, ..refusal(Some(verb), text, None) })?;
+        let checked = match session.replica {
+            None => slots::check(verb, command, session, cluster),
+            Some(_) => replica::check(verb, command, session, cluster),
+        };
+        checked.map_err(|text| NotAdmitted { is_of_cluster: true, ..refusal(Some(verb), text, None) })?;
     }
     Ok(verb)
 }

@@ -1,9 +1,11 @@
 //! CLUSTER, READONLY, READWRITE and ASKING, in the formats of Redis 7, and `CLUSTER ESKER`, by which `esker cluster` works.
 //!
-//! Every node is listed as a master: of the slots of the groups that it leads, or of none. Copies of a group are not
-//! listed as replicas, because clients keep one role for each address, and reads are answered by leaders alone.
+//! Every node is listed as a master: of the slots of the groups that it leads, or of none. If it has an address for reads from
+//! replicas, it is listed there as a replica of each node that leads a group of which it has a copy, itself included: clients keep one
+//! role for each address.
 
 use super::help;
+use super::replica;
 use super::scan;
 use crate::resp::session::Session;
 use crate::resp::verb::facts::{Bound, Group, InMulti, flags, tips};
@@ -16,7 +18,7 @@ use crate::service::Service;
 
 use esker_cluster::slots::{SLOTS, slot_of};
 
-use self::members::{id_text, node_of};
+use self::members::{copies, id_text, members, node_of};
 
 mod admin;
 mod copying;
@@ -52,12 +54,13 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "asking", arity: 1, run: Run::Answer(accept), 
         without_cluster: Some("ERR Esker serves strings: ASKING is a command of cluster (see docs/compatibility.md)"),
         summary: "Has no effect: a slot never moves in halves.", ..OWN },
-    Verb { name: "readonly", arity: 1, run: Run::Answer(accept), 
+    Verb { name: "readonly", arity: 1, in_multi: InMulti::Refused,
+        run: Run::Wait(|command, session, service, replies| Box::pin(replica::read_only(command, session, service, replies))),
         without_cluster: Some("ERR Esker serves strings: READONLY is a command of cluster (see docs/compatibility.md)"),
-        summary: "Has no effect: reads are answered by the leader of a slot.", ..OWN },
-    Verb { name: "readwrite", arity: 1, run: Run::Answer(accept), 
+        summary: "Lets replicas answer reads on the address for them.", ..OWN },
+    Verb { name: "readwrite", arity: 1, run: Run::Answer(replica::read_write), 
         without_cluster: Some("ERR Esker serves strings: READWRITE is a command of cluster (see docs/compatibility.md)"),
-        summary: "Has no effect: reads are answered by the leader of a slot.", ..OWN },
+        summary: "Ends READONLY.", ..OWN },
     Verb { name: "cluster", arity: -2, flags: flags::NONE, help: HELP, summary: "Tells the nodes and slots of the cluster.",
         ..CLUSTER },
     Verb { name: "cluster|addslots", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
@@ -97,7 +100,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "cluster|nodes", arity: 2, run: Run::Answer(texts::nodes), tips: &[tips::VARIES],
         summary: "Returns the nodes with the slots that they lead.", ..CLUSTER },
     Verb { name: "cluster|replicas", arity: 3, flags: OF_ADMINS, run: Run::Answer(replicas), tips: &[tips::VARIES], since: "5.0.0",
-        summary: "Returns an empty list: every node is listed as a master.", ..CLUSTER },
+        summary: "Returns the replicas of a node.", ..CLUSTER },
     Verb { name: "cluster|replicate", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|reset", run: Run::Refuse("ERR a node leaves by esker cluster remove"),
         summary: "Is refused.", ..REFUSED },
@@ -107,7 +110,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "cluster|shards", arity: 2, flags: flags::TELL, run: Run::Answer(lists::shards), tips: &[tips::VARIES], since: "7.0.0",
         summary: "Returns the nodes with the slots that they lead, for clients.", ..CLUSTER },
     Verb { name: "cluster|slaves", arity: 3, flags: OF_ADMINS, run: Run::Answer(replicas), tips: &[tips::VARIES],
-        summary: "Returns an empty list: every node is listed as a master.", ..CLUSTER },
+        summary: "Returns the replicas of a node.", ..CLUSTER },
     Verb { name: "cluster|slots", arity: 2, flags: flags::TELL, run: Run::Answer(lists::slots), tips: &[tips::VARIES],
         summary: "Returns the ranges of slots with their leaders.", ..CLUSTER },
 ];
@@ -155,16 +158,18 @@ NODES
     Return the nodes. Output format:
     <id> <ip:port> <flags> <master> <pings> <pongs> <epoch> <link> <slot> ...
 REPLICAS <node-id>
-    Return an empty list.
+    Return the replicas of a node.
 SHARDS
     Return information about slot range mappings and the nodes associated with them.
 SLOTS
     Return information about slots range mappings. Each range is made of:
-    start, end, IP address, port and id of the leader";
+    start, end, IP address, port and id of the leader and of each replica";
 
 /// Bytes about a node and about a group in any answer.
 const NODE_BYTES: usize = 1024;
 const GROUP_BYTES: usize = 512;
+/// Bytes about a replica of a group.
+const COPY_BYTES: usize = 384;
 
 fn bound(command: Command<'_>, _: &Session, service: &Service) -> Bound {
     let Some(cluster) = &service.cluster else { return Bound::once(0) };
@@ -173,10 +178,14 @@ fn bound(command: Command<'_>, _: &Session, service: &Service) -> Bound {
     }
     let topology = cluster.view.topology();
     let names = topology.nodes.iter().map(|node| node.resp.len() + node.peers.len() + NODE_BYTES);
-    Bound::twice(names.sum::<usize>() + (topology.groups.len() + 2) * GROUP_BYTES)
+    let copies =
+        topology.nodes.iter().filter_map(|node| node.replica.as_ref()).map(|name| name.len() + COPY_BYTES);
+    // A node may be a replica of each group.
+    let of_copies = copies.sum::<usize>() * topology.groups.len();
+    Bound::twice(names.sum::<usize>() + of_copies + (topology.groups.len() + 2) * GROUP_BYTES)
 }
 
-/// READONLY, READWRITE, ASKING.
+/// ASKING.
 fn accept(_: Command<'_>, _: &mut Session, _: &Service, replies: &mut Replies) {
     replies.simple("OK");
 }
@@ -185,9 +194,11 @@ fn key_slot(command: Command<'_>, _: &mut Session, _: &Service, replies: &mut Re
     replies.integer(slot_of(command.argument(2)).into());
 }
 
-fn my_id(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+fn my_id(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let Some(cluster) = &service.cluster else { return replies.error(NO_CLUSTER) };
-    replies.bulk(id_text(cluster.view.topology().me).as_bytes());
+    let topology = cluster.view.topology();
+    let of_replica = session.replica.as_ref().and_then(|_| texts::own_copy(&topology));
+    replies.bulk(of_replica.unwrap_or_else(|| id_text(topology.me)).as_bytes());
 }
 
 fn count_failure_reports(command: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
@@ -203,7 +214,15 @@ fn replicas(command: Command<'_>, _: &mut Session, service: &Service, replies: &
     let Some(cluster) = &service.cluster else { return replies.error(NO_CLUSTER) };
     let topology = cluster.view.topology();
     match node_of(command.argument(2), &topology) {
-        Ok(_) => replies.array(0),
+        Ok(node) => {
+            let term =
+                members(&topology).iter().find(|member| member.node.id == node.id).map_or(0, |one| one.term);
+            let copies = copies(node.id, |_| true, &topology);
+            replies.array(copies.len());
+            copies
+                .iter()
+                .for_each(|copy| replies.bulk(texts::copy_line(copy, term, None).trim_end().as_bytes()));
+        }
         Err(error) => replies.error(&error),
     }
 }

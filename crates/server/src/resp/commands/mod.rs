@@ -34,6 +34,7 @@ pub(super) mod object;
 mod pauses;
 pub(super) mod pubsub;
 mod ranges;
+mod replica;
 mod rights;
 mod scan;
 mod scripts;

@@ -10,7 +10,7 @@ use crate::service::Service;
 use crate::service::cluster::Cluster;
 
 /// Returns the keys of a command, and the channels that are assigned to slots like keys.
-fn keys<'c>(verb: &Verb, command: Command<'c>) -> impl Iterator<Item = &'c [u8]> + use<'c> {
+pub(super) fn keys<'c>(verb: &Verb, command: Command<'c>) -> impl Iterator<Item = &'c [u8]> + use<'c> {
     verb.keys.of(command).map(move |index| command.argument(index))
 }
 

@@ -35,6 +35,10 @@ pub(super) fn tracking(
     service: &Service,
     replies: &mut Replies,
 ) {
+    if session.replica.is_some() {
+        return replies
+            .error("ERR changes of keys are reported by leaders alone: track on the address of a leader");
+    }
     let done = Asked::parse(command, session, service).and_then(|asked| match command.argument(2) {
         word if is(word, "on") => begin(asked, session, service),
         word if is(word, "off") => {

@@ -8,7 +8,7 @@ use crate::Limits;
 use crate::auth::User;
 use crate::base::address::Address;
 use crate::resp::commands::TABLE;
-use crate::resp::session::Session;
+use crate::resp::session::{ReplicaReads, Session};
 use crate::resp::wire::frame::Parser;
 use crate::resp::wire::reply::Replies;
 use crate::service::clients::Client;
@@ -22,6 +22,8 @@ pub(crate) struct Peer {
     pub(crate) local: Address,
     /// The user before any login.
     pub(crate) user: Option<Arc<User>>,
+    /// True on the address for reads from replicas.
+    pub(crate) reads_replica: bool,
 }
 
 /// The state of a conversation apart from its stream.
@@ -39,12 +41,9 @@ impl Dialogue {
     pub(in crate::resp) fn new(peer: Peer, limits: &Limits) -> Dialogue {
         let name = peer.user.as_ref().map_or("", |user| user.name());
         let client = Client::new(peer.id, peer.address.clone(), peer.local, name);
-        Dialogue {
-            session: Session::new(peer.address, peer.user, Arc::new(client), &TABLE),
-            parser: Parser::new(limits),
-            input: BytesMut::new(),
-            replies: Replies::new(),
-        }
+        let mut session = Session::new(peer.address, peer.user, Arc::new(client), &TABLE);
+        session.replica = peer.reads_replica.then(ReplicaReads::default);
+        Dialogue { session, parser: Parser::new(limits), input: BytesMut::new(), replies: Replies::new() }
     }
 
     /// Returns the address of the client.

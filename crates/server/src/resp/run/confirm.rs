@@ -3,6 +3,9 @@
 //! A group that answered from reads is confirmed by the lease of its keys' groups, or else by their majorities. If that
 //! fails, its answers are replaced by errors. A command that only reads may be sent again, to another node if that one leads. One
 //! that may write answers that its outcome is unknown, since it may have written.
+//!
+//! On the address for replicas the check is another one: each replica that was read must have been recent enough. If one was not, or
+//! if a command failed here, all commands of the group are sent to the leaders of their keys.
 
 use esker_cluster::slots::slot_of;
 use esker_engine::ClusterError;
@@ -16,7 +19,7 @@ use crate::resp::verb::{Run, Verb};
 use crate::resp::wire::error_text;
 use crate::resp::wire::reply::Replies;
 use crate::service::Service;
-use crate::service::cluster::{Cluster, GroupSet, at_slot};
+use crate::service::cluster::{Cluster, GroupSet, Marks, at_slot};
 
 /// A group of commands that is about to run.
 pub(super) struct Check<'s> {
@@ -35,6 +38,8 @@ pub(super) struct Check<'s> {
     mark: usize,
     /// Number of changes of leadership before the commands run.
     leader_changes: u64,
+    /// On the address for replicas: their states, and the number of errors before the commands run.
+    replicas: Option<(Marks, u64)>,
 }
 
 /// Returns true for a command, or a transaction with one, that may answer about all keys which the node leads: a script sets
@@ -66,12 +71,20 @@ impl<'s> Check<'s> {
         replies: &Replies,
     ) -> Check<'s> {
         session.is_settled = false;
+        let slot = slots::key_of(verb, batch.command(batch.next), session).map(slot_of);
+        let replicas = session.replica.as_ref().and(slot).map(|slot| {
+            let is_last = batch.next + 1 == batch.commands.len();
+            let of_slot = || [cluster.group_of_slot(slot)].into_iter().collect();
+            let groups = if is_last { of_slot() } else { cluster.all() };
+            (cluster.marks(groups), replies.all_errors)
+        });
         Check {
             cluster,
             verb,
             first: batch.next,
             answered: batch.answered,
-            slot: slots::key_of(verb, batch.command(batch.next), session).map(slot_of),
+            slot,
+            replicas,
             writes: pause::writes(verb, session),
             of_all: if may_answer_about_all(verb, session) {
                 cluster.led().collect()
@@ -110,10 +123,29 @@ impl<'s> Check<'s> {
             let slot = self.slot(index, batch, session);
             slot.into_iter().for_each(|slot| groups.insert(self.cluster.group_of_slot(slot)));
         }
-        if let Err((group, why)) = self.cluster.confirm(groups, self.leader_changes).await {
+        let checked = match &self.replicas {
+            None => self.cluster.confirm(groups, self.leader_changes).await,
+            Some((marks, errors)) => self.check_replicas(groups, marks, *errors != replies.all_errors),
+        };
+        if let Err((group, why)) = checked {
             self.replace(group, &why, batch, session, replies);
             let failed = replies.take_errors();
             service.counters.calls.failed(self.verb.counted_row, failed);
+        }
+    }
+
+    /// Checks that replicas were recent when they were read. A failure here, such as a key that has expired by the clock of this node
+    /// alone, is none of the leader.
+    fn check_replicas(
+        &self,
+        groups: GroupSet,
+        marks: &Marks,
+        has_failed: bool,
+    ) -> Result<(), (u8, ClusterError)> {
+        self.cluster.check_recent(groups, marks)?;
+        match self.slot.filter(|_| has_failed) {
+            Some(slot) => Err((self.cluster.group_of_slot(slot), self.cluster.place_of(slot))),
+            None => Ok(()),
         }
     }
 

@@ -24,10 +24,13 @@ pub(super) mod audit;
 pub(in crate::resp) mod denials;
 pub(super) mod queue;
 pub(in crate::resp) mod refused;
+mod replica;
 pub(super) mod slow;
 pub(in crate::resp) mod subscriptions;
 pub(in crate::resp) mod tracking;
 pub(super) mod view;
+
+pub(crate) use self::replica::ReplicaReads;
 
 /// The reply mode of a client (CLIENT REPLY).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +58,8 @@ pub(crate) struct Session {
     pub(crate) login_by: Option<Instant>,
     /// True if the server is a node of a cluster.
     pub(crate) is_in_cluster: bool,
+    /// Set on the address for reads from replicas.
+    pub(crate) replica: Option<ReplicaReads>,
     /// The selected database; while a script runs, the one that the script selected.
     database: u8,
     /// The properties of this connection that other connections see.
@@ -118,6 +123,7 @@ impl Session {
             user,
             login_by: None,
             is_in_cluster: false,
+            replica: None,
             database: 0,
             client,
             leaving: false,
@@ -168,8 +174,9 @@ impl Session {
         let (share, held_bytes, waited_in_vain) = (self.share.take(), self.held_bytes, self.waited_in_vain);
         let fresh = Session::new(self.peer.clone(), users.unnamed(), self.client.clone(), self.commands);
         let answers = if self.answers == Answers::Skip { Answers::Skip } else { Answers::On };
-        let is_in_cluster = self.is_in_cluster;
-        *self = Session { share, held_bytes, waited_in_vain, answers, is_in_cluster, ..fresh };
+        let (is_in_cluster, replica) =
+            (self.is_in_cluster, self.replica.as_ref().map(|_| ReplicaReads::default()));
+        *self = Session { share, held_bytes, waited_in_vain, answers, is_in_cluster, replica, ..fresh };
         self.client.forget_introduction(self.user.as_ref().map_or("", |user| user.name()));
         self.client.note_queued(None);
         replies.protocol = Protocol::Resp2;

@@ -40,6 +40,8 @@ pub(crate) struct Replies {
     handed_held: usize,
     /// Errors since the last [`take_errors`](Self::take_errors).
     errors: u64,
+    /// Errors answered so far.
+    pub(in crate::resp) all_errors: u64,
     /// Errors by code that the server's counters do not yet include.
     uncounted: Uncounted,
     /// The mark up to which answers are accepted; everything beyond is dropped.
@@ -67,6 +69,7 @@ impl Replies {
             handed_bytes: 0,
             handed_held: 0,
             errors: 0,
+            all_errors: 0,
             uncounted: Uncounted::default(),
             end: usize::MAX,
             is_cut_short: false,
@@ -267,6 +270,7 @@ impl Replies {
     /// U+00FF is written as one byte, so that an error can quote arbitrary bytes of a client.
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
+        self.all_errors += 1;
         self.uncounted.add(text);
         self.put(b"-");
         // As Redis quotes an argument in an error: trailing line breaks are removed, others become spaces.

@@ -11,6 +11,7 @@ mod admin;
 mod lists;
 mod messages;
 mod reads;
+mod replicas;
 mod scans;
 mod slots;
 

@@ -148,6 +148,7 @@ fn node(node: &NodeInfo) -> Value {
         "resp": node.resp,
         "peers": node.peers,
         "grpc": node.grpc,
+        "replica": node.replica,
         "zone": node.zone,
         "levels": node.program.as_ref().map(|program| [program.levels.lowest, program.levels.highest]),
         "version": node.program.as_ref().map(|program| &program.version),

@@ -5,6 +5,43 @@ use esker_cluster::view::{GroupInfo, NodeInfo, Topology};
 use crate::resp::wire::error_text::shown;
 use crate::service::Service;
 
+/// A node as a replica of the groups that another node, or it itself, leads: an address of its own, and an id of its own, because
+/// clients keep one role for each address, and one master for each replica.
+pub(super) struct Copy<'t> {
+    pub(super) node: &'t NodeInfo,
+    pub(super) address: &'t str,
+    pub(super) leader: u64,
+}
+
+impl Copy<'_> {
+    /// Returns the id: forty hex digits of a number, the leader and the node.
+    pub(super) fn id(&self) -> String {
+        format!("{:08x}{:016x}{:016x}", 1, self.leader, self.node.id)
+    }
+}
+
+/// Returns the nodes that vote in a group and answer reads as replicas.
+fn copies_of_group<'t>(group: &GroupInfo, topology: &'t Topology) -> impl Iterator<Item = &'t NodeInfo> {
+    topology.nodes.iter().filter(|node| node.replica.is_some() && group.voters.contains(&node.id))
+}
+
+/// Returns the nodes that are replicas of any of the slots that a leader has; itself last, because it has other work.
+pub(super) fn copies<'t>(
+    leader: u64,
+    is_asked: impl Fn(&GroupInfo) -> bool,
+    topology: &'t Topology,
+) -> Vec<Copy<'t>> {
+    let led = |group: &&GroupInfo| !group.slots.is_empty() && shown_leader(group, topology) == leader;
+    let groups = topology.groups.iter().filter(led).filter(|group| is_asked(group));
+    let mut nodes: Vec<&NodeInfo> = groups.flat_map(|group| copies_of_group(group, topology)).collect();
+    nodes.sort_unstable_by_key(|node| (node.id == leader, node.id));
+    nodes.dedup_by_key(|node| node.id);
+    nodes
+        .into_iter()
+        .filter_map(|node| Some(Copy { node, address: node.replica.as_deref()?, leader }))
+        .collect()
+}
+
 /// First and last slot of a range.
 pub(super) type Span = (u16, u16);
 
@@ -62,14 +99,20 @@ fn shown_leader(group: &GroupInfo, topology: &Topology) -> u64 {
 pub(super) fn members(topology: &Topology) -> Vec<Member<'_>> {
     let member = |node| {
         let mut member = Member { node, slots: Vec::new(), term: 0, offset: 1 };
+        let mut copies_before = Vec::new();
         for group in topology.groups.iter().filter(|group| shown_leader(group, topology) == member.node.id) {
+            let copies: Vec<u64> = copies_of_group(group, topology).map(|node| node.id).collect();
             member.term = member.term.max(group.term);
             member.offset += group.applied;
             match member.slots.last_mut() {
                 _ if group.slots.is_empty() => {}
-                Some((_, last)) if *last + 1 == group.slots.start => *last = group.slots.end - 1,
+                // Ranges with other replicas are apart.
+                Some((_, last)) if *last + 1 == group.slots.start && copies.eq(&copies_before) => {
+                    *last = group.slots.end - 1;
+                }
                 _ => member.slots.push((group.slots.start, group.slots.end - 1)),
             }
+            copies_before = copies;
         }
         member
     };

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use esker_cluster::slots::SLOTS;
 use esker_cluster::view::Topology;
 
-use super::members::{Member, host_and_port, id_text, led_slots, members};
+use super::members::{Copy, Member, copies, host_and_port, id_text, led_slots, members};
 use crate::resp::session::Session;
 use crate::resp::wire::commands::Command;
 use crate::resp::wire::error_text::NO_CLUSTER;
@@ -44,29 +44,55 @@ fn info_text(topology: &Topology) -> String {
     })
 }
 
-pub(super) fn nodes(_: Command<'_>, _: &mut Session, service: &Service, replies: &mut Replies) {
+pub(super) fn nodes(_: Command<'_>, session: &mut Session, service: &Service, replies: &mut Replies) {
     let Some(cluster) = &service.cluster else { return replies.error(NO_CLUSTER) };
     let topology = cluster.view.topology();
-    let lines: String = members(&topology).iter().map(|member| line(member, topology.me)).collect();
+    let members = members(&topology);
+    let myself = session.replica.as_ref().and_then(|_| own_copy(&topology));
+    let mut lines = String::new();
+    for member in &members {
+        line(member, topology.me, myself.is_none(), &mut lines);
+        for copy in copies(member.node.id, |_| true, &topology) {
+            lines.push_str(&copy_line(&copy, member.term, myself.as_ref()));
+        }
+    }
     replies.text(lines.as_bytes());
 }
 
-/// Returns the line of CLUSTER NODES about a node.
-fn line(member: &Member<'_>, me: u64) -> String {
+/// Returns the id of this node as a replica, of the first leader with one; `None` without any.
+pub(super) fn own_copy(topology: &Topology) -> Option<String> {
+    let all = topology.nodes.iter().flat_map(|leader| copies(leader.id, |_| true, topology));
+    all.into_iter().find(|copy| copy.node.id == topology.me).map(|copy| copy.id())
+}
+
+/// Returns the line of CLUSTER NODES about a node as a replica of a leader.
+pub(super) fn copy_line(copy: &Copy<'_>, term: u64, myself: Option<&String>) -> String {
+    let ((host, port), (_, bus)) = (host_and_port(copy.address), host_and_port(&copy.node.peers));
+    let (id, leader) = (copy.id(), id_text(copy.leader));
+    let (flags, link) = match (myself == Some(&id), copy.node.is_reachable) {
+        (true, _) => ("myself,slave", "connected"),
+        (false, true) => ("slave", "connected"),
+        (false, false) => ("slave,fail?", "disconnected"),
+    };
+    format!("{id} {host}:{port}@{bus} {flags} {leader} 0 0 {term} {link}\n")
+}
+
+/// Appends the line of CLUSTER NODES about a node.
+fn line(member: &Member<'_>, me: u64, is_asked: bool, line: &mut String) {
     let Member { node, slots, term, .. } = member;
     let (host, port) = host_and_port(&node.resp);
     let (_, bus) = host_and_port(&node.peers);
     let is_me = node.id == me;
     let flags = match (is_me, node.is_reachable) {
-        (true, _) => "myself,master",
+        (true, _) if is_asked => "myself,master",
+        (true, _) => "master",
         (false, true) => "master",
         (false, false) => "master,fail?",
     };
     let link = if is_me || node.is_reachable { "connected" } else { "disconnected" };
-    let mut line = format!("{} {host}:{port}@{bus} {flags} - 0 0 {term} {link}", id_text(node.id));
+    let _ = write!(line, "{} {host}:{port}@{bus} {flags} - 0 0 {term} {link}", id_text(node.id));
     for (first, last) in slots {
         let _ = if first == last { write!(line, " {first}") } else { write!(line, " {first}-{last}") };
     }
     line.push('\n');
-    line
 }

@@ -1,0 +1,137 @@
+//! Heals damaged records of this node from the other copies. See `docs/decisions/0054-repair-from-peers.md`.
+//!
+//! 1. A read, a verification or the scrub reports the key of a damaged record.
+//! 2. The node asks the leader of the key's group to write the same value again, through the log. A leader that has the damage hands
+//!    over first: another node has a copy that is sound.
+//! 3. The put is applied here like any other: it replaces the damaged record and reads nothing of it. It cannot replace a newer value,
+//!    because the leader reads and writes in one step.
+
+use std::ops::Bound::{Excluded, Unbounded};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use esker_engine::{Batch, DamageWatch, Entry, Error, ErrorKind, WriteOptions};
+use esker_seeded_bugs::{Bug, planted};
+use futures_util::future::select;
+
+use super::core::Node;
+use crate::peers::{PeerRequest, PeerResponse};
+
+/// Pause after each key: at most 50 keys per second.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Pause after a key that could not be healed.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// Passes damage to a node without holding it.
+pub(super) struct Damages(pub(super) Weak<Node>);
+
+impl DamageWatch for Damages {
+    fn found(&self, group: u8, key: Option<&[u8]>) {
+        let Some(node) = self.0.upgrade().filter(|_| !planted(Bug::DamageNotReported)) else { return };
+        let healing = &node.healing;
+        // The records of the meta group are written by its leader alone, and few.
+        let Some(key) = key.filter(|_| node.groups.numbers().any(|number| number == group)) else {
+            healing.unknown.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        healing.add(group, key);
+    }
+}
+
+/// Heals one record after the other until the node stops.
+pub(super) async fn run(node: Arc<Node>) {
+    let mut last = None;
+    while !node.has_stopped.load(Ordering::Relaxed) {
+        let next = {
+            let waiting = node.healing.waiting.lock();
+            // A key that could not be healed waits for the others.
+            let after = last.take().and_then(|last| waiting.range((Excluded(last), Unbounded)).next());
+            after.or_else(|| waiting.first()).cloned()
+        };
+        let Some((group, key)) = next else {
+            select(Box::pin(node.healing.added.notified()), node.runtime().sleep(AGAIN)).await;
+            continue;
+        };
+        match node.heal(group, &key).await {
+            Ok(()) => {
+                node.healing.waiting.lock().remove(&(group, key));
+                node.healing.healed.fetch_add(1, Ordering::Relaxed);
+                node.runtime().sleep(PAUSE).await;
+            }
+            Err(why) => {
+                tracing::warn!(group, %why, "a damaged record cannot be healed from another copy yet");
+                node.healing.failed.fetch_add(1, Ordering::Relaxed);
+                last = Some((group, key));
+                node.runtime().sleep(AGAIN).await;
+            }
+        }
+    }
+}
+
+/// Returns true if an update failed because a record cannot be read here.
+fn is_of_damage(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io)
+}
+
+impl Node {
+    /// Heals a record: returns once a majority has its value again, which comes here by the log.
+    async fn heal(&self, group: u8, key: &Bytes) -> Result<(), String> {
+        if self.leader(group) == Some(self.identity.node) {
+            // The value may be in memory still.
+            match self.rewrite(group, key.clone()).await {
+                Ok(()) => return Ok(()),
+                Err(error) if is_of_damage(&error) && !planted(Bug::DamagedLeaderStays) => {
+                    self.hand_over_damaged(group).await?;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        let leader = self.leader(group).filter(|leader| *leader != self.identity.node);
+        let leader = leader.ok_or("the group has no other leader")?;
+        match self.call(leader, PeerRequest::Rewrite { group, key: key.clone() }).await? {
+            PeerResponse::Done => Ok(()),
+            PeerResponse::Refused(why) => Err(why),
+            other => Err(format!("the leader answered with {other:?}")),
+        }
+    }
+
+    /// Hands the leadership to the voter that has the most of the log and answers.
+    async fn hand_over_damaged(&self, group: u8) -> Result<(), String> {
+        let replica = self.replica(group).ok_or("there is no such group")?;
+        let status = replica.status();
+        let voters =
+            status.matched.iter().filter(|(node, _)| status.voters.contains(node) && self.is_up(*node));
+        let best = voters.max_by_key(|(_, index)| *index).ok_or("no other node with a copy answers")?;
+        self.move_lead(group, best.0).await
+    }
+
+    /// Answers another node, whose copy of a key is damaged.
+    pub(super) async fn rewrite_here(&self, group: u8, key: Bytes) -> PeerResponse {
+        if self.groups.of_key(&key) != group {
+            return PeerResponse::Refused(format!("the key is none of group {group}"));
+        }
+        match self.rewrite(group, key).await {
+            Ok(()) => PeerResponse::Done,
+            Err(error) => PeerResponse::Refused(error.to_string()),
+        }
+    }
+
+    /// Writes the value of a key again, if this node leads its group.
+    async fn rewrite(&self, group: u8, key: Bytes) -> esker_engine::Result<()> {
+        self.check_group(group, self.first_slot(group)).map_err(Error::Cluster)?;
+        let rewrite = |found: &[Option<Entry>]| {
+            let mut batch = Batch::new();
+            if let Some(Entry { value, expires_at_ms, .. }) = found.first().and_then(Option::as_ref) {
+                let _ = match expires_at_ms {
+                    Some(at) => batch.put_expiring(key.clone(), value.clone(), *at),
+                    None => batch.put(key.clone(), value.clone()),
+                };
+            }
+            (batch, ())
+        };
+        let store = self.meta.database(0)?;
+        store.update(std::slice::from_ref(&key), WriteOptions::default(), rewrite).await
+    }
+}
