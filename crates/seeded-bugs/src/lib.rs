@@ -571,4 +571,8 @@ bugs! {
     SlotUnderCopyTaken,
     /// Formatting leaves far copies of the former store as they are.
     FarCopiesLeft,
+
+    // Traces.
+    /// Spans wait for the collector without a limit of their number.
+    SpansWithoutLimit,
 }

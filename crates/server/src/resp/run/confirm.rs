@@ -86,18 +86,18 @@ impl<'s> Check<'s> {
         slots::key_of(session.commands.find(command)?, command, session).map(slot_of)
     }
 
-    /// Confirms the reads of the commands that have run.
+    /// Confirms the reads of the commands that have run. Returns true if the cluster had to confirm any.
     pub(super) async fn end(
         self,
         batch: &mut Batch<'_>,
         session: &mut Session,
         service: &Service,
         replies: &mut Replies,
-    ) {
+    ) -> bool {
         let has_answered = batch.next > self.first || batch.answered > self.answered;
         let nothing_read = self.slot.is_none() && self.of_all.is_empty();
         if nothing_read || !has_answered || session.is_settled || planted(Bug::ReadsNotConfirmed) {
-            return;
+            return false;
         }
         let mut groups = self.of_all;
         for index in self.first..batch.next + usize::from(batch.answered > 0) {
@@ -109,6 +109,7 @@ impl<'s> Check<'s> {
             let failed = replies.take_errors();
             service.counters.calls.failed(self.verb.counted_row, failed);
         }
+        true
     }
 
     /// Replaces the answers by errors, because reads of `group` could not be confirmed.

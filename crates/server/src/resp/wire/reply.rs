@@ -40,6 +40,8 @@ pub(crate) struct Replies {
     handed_held: usize,
     /// Errors since the last [`take_errors`](Self::take_errors).
     errors: u64,
+    /// All errors that were taken.
+    errors_taken: u64,
     /// Errors by code that the server's counters do not yet include.
     uncounted: Uncounted,
     /// The mark up to which answers are accepted; everything beyond is dropped.
@@ -67,6 +69,7 @@ impl Replies {
             handed_bytes: 0,
             handed_held: 0,
             errors: 0,
+            errors_taken: 0,
             uncounted: Uncounted::default(),
             end: usize::MAX,
             is_cut_short: false,
@@ -226,7 +229,13 @@ impl Replies {
 
     /// Returns the number of errors answered since the last call.
     pub(crate) fn take_errors(&mut self) -> u64 {
+        self.errors_taken += self.errors;
         std::mem::take(&mut self.errors)
+    }
+
+    /// Returns the number of all errors answered so far.
+    pub(crate) fn errors_ever(&self) -> u64 {
+        self.errors_taken + self.errors
     }
 
     /// Adds the errors since the last call to `counts`, by code.
