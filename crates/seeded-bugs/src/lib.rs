@@ -575,4 +575,6 @@ bugs! {
     // Traces.
     /// Spans wait for the collector without a limit of their number.
     SpansWithoutLimit,
+    /// The answer of a collector is read to its end, however long it is.
+    CollectorAnswerWithoutLimit,
 }

@@ -90,6 +90,8 @@ async fn answer(mut stream: TcpStream, answer: Answer) {
             let mut sent = stream.write_all(head).await;
             while sent.is_ok() {
                 sent = stream.write_all(&[b'['; 8192]).await;
+                // A server that reads it to its end does not fill the memory of the machine.
+                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
             }
         }
         Answer::Never => {

@@ -121,7 +121,9 @@ async fn what_is_packaged_names_metrics_that_are_there() {
     // Two devices of a tier, for their metrics.
     let devices = tempfile::tempdir().unwrap();
     let [one, other] = ["one", "other"].map(|name| devices.path().join(name));
-    let options = |_| Options::capacity_only(one).add_capacity(other).capacity_limit_bytes(1 << 30).memory_bytes(128 << 20);
+    let options = |_| {
+        Options::capacity_only(one).add_capacity(other).capacity_limit_bytes(1 << 30).memory_bytes(128 << 20)
+    };
     let server = Running::start_with(options, config).await;
     server.client().await.ask("BGSAVE", "+Background saving started\r\n").await;
     let text = loop {

@@ -207,7 +207,7 @@ fn waiting(command: &str, servers: &mut usize) -> String {
     *servers += 1;
     let out = format!("server-{servers}");
     format!(
-        "{} > {out} &\nuntil grep -q ^ready {out}; do kill -0 $! || break; sleep 0.1; done; grep -q ^ready {out}",
+        ": > {out}; {} > {out} &\nuntil grep -q ^ready {out}; do kill -0 $! || break; sleep 0.1; done; grep -q ^ready {out}",
         command.trim_end_matches('&')
     )
 }

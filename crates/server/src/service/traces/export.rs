@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bytes::Bytes;
+use esker_seeded_bugs::{Bug, planted};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper::header::{CONTENT_TYPE, HOST};
@@ -138,7 +139,8 @@ async fn post(endpoint: &OtlpEndpoint, text: Bytes) -> Result<u64, PostError> {
     let answered = async move {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await;
+        let most = if planted(Bug::CollectorAnswerWithoutLimit) { usize::MAX } else { ANSWER_BYTES_MAX };
+        let body = Limited::new(answer.into_body(), most).collect().await;
         Ok::<_, PostError>((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
     let mut answered = std::pin::pin!(answered);

@@ -67,7 +67,7 @@ impl Traces {
         Traces { config, queue, waiting: Mutex::new(Some(waiting)), counts: TraceCounts::default() }
     }
 
-    /// Returns true if a request that took so long becomes a span.
+    /// Returns true if a request of this duration becomes a span.
     pub(crate) fn is_slow(&self, took: Duration) -> bool {
         took >= self.config.slower_than
     }
