@@ -19,7 +19,7 @@ import threading
 import time
 
 PATIENCE = 30
-PHONE, DESK = (390, 844), (1180, 960)
+PHONE, DESK = (360, 780), (1180, 960)
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
 
@@ -204,6 +204,30 @@ def exercise(browser):
     if wide > PHONE[0]:
         raise RuntimeError(f"at the width of a phone the page is {wide} wide")
     good("it fits a phone")
+    # Numbers as long as they can get, in one line each, and no table wider than its section.
+    browser.value(
+        "last.latencies.forEach(l => Object.assign(l, {per_s: 123456, p50_us: 23456, p99_us: 99999, p999_us: 987654,"
+        " max_us: 12345678})); draw()"
+    )
+    broken = browser.value(
+        "[...document.querySelectorAll('td:not(:first-child)')].filter(td => td.textContent"
+        " && Math.round(td.getBoundingClientRect().height) > 0 && (() => { const range = document.createRange();"
+        " range.selectNodeContents(td); return range.getClientRects().length > 1; })()).map(td => td.textContent)"
+    )
+    wide = browser.value(
+        "[...document.querySelectorAll('table')].filter(t => t.scrollWidth > t.parentElement.clientWidth).map(t => t.id)"
+    )
+    if broken or wide:
+        raise RuntimeError(f"at the width of a phone numbers are broken ({broken}), or tables too wide ({wide})")
+    good("its tables can be read on a phone")
+    # A week has 604,800 samples: the page keeps the same number however many arrive.
+    kept = browser.value("draw = () => {}; for (let at = 0; at < 604800; at++) show(last); points.length")
+    if kept != browser.value("POINTS"):
+        raise RuntimeError(f"after a week the page keeps {kept} samples")
+    good("its history is bounded after a week")
+    browser.ask("Page.reload")
+    browser.wait("it draws again", "typeof points !== 'undefined' && points.length > 2")
+    browser.value("document.getElementById('latency').scrollIntoView()")
     browser.picture("web-phone.png")
     load.stop()
     if browser.errors:

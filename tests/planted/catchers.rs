@@ -300,5 +300,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LostLogAdmitted, "wire", "identities::disk_without_its_last_start_or_records_is_refused_also_after_a_restart_of_the_peer"),
     row(CopiedDiskAdmitted, "wire", "identities::copied_disk_is_refused_while_the_original_is_connected"),
     row(PartsBeforeHeartbeats, "wire", "calls::slow_receiver_bounds_memory_on_both_sides_and_delays_no_heartbeat"),
+    row(CollectorAnswerWithoutLimit, "grpc", "traces::answers_of_a_strange_collector_are_bounded_and_counted"),
+    row(SpansWithoutLimit, "esker_server", "service::traces::tests::full_queue_drops_spans_and_counts_them"),
     row(MissingStagingOpened, "store", "staging_left::missing_staging_file_of_a_killed_process_is_refused"),
 ];

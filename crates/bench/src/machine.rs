@@ -103,9 +103,38 @@ struct Pair {
     /// Number of operations or megabytes (2^20 bytes) per second.
     rates: [f64; 2],
     unit: &'static str,
+    /// Latencies of the store's operations in microseconds: median and 99th percentile.
+    latency_us: [f64; 2],
+    /// Processor time of one operation of the store in microseconds, the benchmark's own included.
+    processor_us: f64,
 }
 
 impl Pair {
+    /// Creates a pair from the results of the device's benchmark and the store's, and the field with their rates.
+    fn of(
+        [name, device, store]: [&'static str; 3],
+        results: [&Value; 2],
+        (field, unit): (&str, &'static str),
+    ) -> Result<Pair> {
+        let number = |of: &Value, field: &str| {
+            of[field].as_f64().ok_or_else(|| Failure::Failed(format!("a benchmark has no {field}: {of}")))
+        };
+        let [of_device, of_store] = results;
+        let latencies = of_store["latency_us"].as_object().and_then(|kinds| kinds.values().next());
+        let percentiles = latencies.and_then(|of| of["percentiles"].as_array()).into_iter().flatten();
+        let percentiles: Vec<_> = percentiles.filter_map(|at| at[0].as_f64().zip(at[1].as_f64())).collect();
+        let at = |percent: f64| percentiles.iter().find(|(of, _)| *of == percent).map_or(0.0, |(_, us)| *us);
+        Ok(Pair {
+            name,
+            device,
+            store,
+            rates: [number(of_device, field)?, number(of_store, field)?],
+            unit,
+            latency_us: [at(50.0), at(99.0)],
+            processor_us: number(of_store, "cpu_us_per_operation")?,
+        })
+    }
+
     /// Returns the rate of the store for 1 of the device.
     fn ratio(&self) -> f64 {
         self.rates[1] / self.rates[0].max(f64::MIN_POSITIVE)
@@ -120,7 +149,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let advice = advice(&pairs);
     match arguments.json {
         true => println!("{}", document(&pairs, &advice, arguments)),
-        false => print!("{}", text(&pairs, &advice)),
+        false => print!("{}", text(&subject(parent, arguments), &pairs, &advice)),
     }
     Ok(())
 }
@@ -142,34 +171,27 @@ fn measured(directory: &Path, arguments: &Arguments) -> Result<[Pair; 3]> {
     };
     let early = run("rawseqwrite,rawrandread,fillseq,readrandom", "process", "")?;
     let durable = run("rawsyncwrite,overwrite", "sync", "--use_existing_db")?;
-    let rate = |runs: &[Value], name: &str, field: &str| {
-        let run = runs.iter().find(|run| run["name"] == name);
-        run.and_then(|run| run[field].as_f64())
-            .ok_or_else(|| Failure::Failed(format!("the benchmark {name} has no result")))
+    let of = |runs: &'_ [Value], name: &str| {
+        let run = runs.iter().find(|run| run["name"] == name).cloned();
+        run.ok_or_else(|| Failure::Failed(format!("the benchmark {name} has no result")))
     };
-    let (count, bytes) = ("operations_per_s", "mb_per_s");
+    let (count, bytes) = (("operations_per_s", "/s"), ("mb_per_s", "MiB/s"));
     Ok([
-        Pair {
-            name: "reads",
-            device: "random reads of 4 KiB",
-            store: "gets of 4 KiB",
-            rates: [rate(&early, "rawrandread", count)?, rate(&early, "readrandom", count)?],
-            unit: "a second",
-        },
-        Pair {
-            name: "writes",
-            device: "sequential writes of 256 KiB",
-            store: "puts of 4 KiB",
-            rates: [rate(&early, "rawseqwrite", bytes)?, rate(&early, "fillseq", bytes)?],
-            unit: "MiB a second",
-        },
-        Pair {
-            name: "durable_writes",
-            device: "synced writes of 4 KiB",
-            store: "durable puts of 4 KiB",
-            rates: [rate(&durable, "rawsyncwrite", count)?, rate(&durable, "overwrite", count)?],
-            unit: "a second",
-        },
+        Pair::of(
+            ["reads", "random reads of 4 KiB", "gets of 4 KiB"],
+            [&of(&early, "rawrandread")?, &of(&early, "readrandom")?],
+            count,
+        )?,
+        Pair::of(
+            ["writes", "sequential writes of 256 KiB", "puts of 4 KiB"],
+            [&of(&early, "rawseqwrite")?, &of(&early, "fillseq")?],
+            bytes,
+        )?,
+        Pair::of(
+            ["durable_writes", "synced writes of 4 KiB", "durable puts of 4 KiB"],
+            [&of(&durable, "rawsyncwrite")?, &of(&durable, "overwrite")?],
+            count,
+        )?,
     ])
 }
 
@@ -187,6 +209,11 @@ fn advice(pairs: &[Pair; 3]) -> Vec<String> {
             ),
         });
     }
+    advice.push(format!(
+        "{}: {:.2} of the device's rate; puts that wait at the same time share one write",
+        durable.store,
+        durable.ratio()
+    ));
     if reads.rates[0] < READS_LEAST {
         advice.push(format!(
             "the device reads {:.0} times a second: a get that misses memory waits about {:.1} ms with {DEPTH} in flight; a \
@@ -205,18 +232,24 @@ fn advice(pairs: &[Pair; 3]) -> Vec<String> {
     advice
 }
 
-fn text(pairs: &[Pair; 3], advice: &[String]) -> String {
-    let mut text = format!("{DEPTH} operations in flight, values of {VALUE_BYTES} bytes\n\n");
-    text += &format!("{:<30}{:>12}   {:<24}{:>12}   {:>5}\n", "device", "", "store", "", "ratio");
+/// Returns the table. `subject`: the first line.
+fn text(subject: &str, pairs: &[Pair; 3], advice: &[String]) -> String {
+    let mut text = format!("{subject}\n\n");
+    text += &format!(
+        "{:<29}{:>11}   {:<21}{:>11}  {:<6}{:>6}{:>9}{:>9}{:>11}\n",
+        "device", "", "store", "", "", "ratio", "p50", "p99", "processor"
+    );
     for pair in pairs {
+        let [p50, p99] = pair.latency_us;
         text += &format!(
-            "{:<30}{:>12.0}   {:<24}{:>12.0}   {:>5.2}  {}\n",
+            "{:<29}{:>11.0}   {:<21}{:>11.0}  {:<6}{:>6.2}{p50:>6.0} µs{p99:>6.0} µs{:>8.1} µs\n",
             pair.device,
             pair.rates[0],
             pair.store,
             pair.rates[1],
+            pair.unit,
             pair.ratio(),
-            pair.unit
+            pair.processor_us
         );
     }
     text.push('\n');
@@ -224,10 +257,21 @@ fn text(pairs: &[Pair; 3], advice: &[String]) -> String {
     text
 }
 
+/// Returns the directory, the machine and the work in a line.
+fn subject(directory: &Path, arguments: &Arguments) -> String {
+    let processors = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+    let mib = arguments.size >> 20;
+    format!(
+        "{}, {processors} processors: {mib} MiB of data in values of {VALUE_BYTES} bytes, {DEPTH} operations in flight",
+        directory.display()
+    )
+}
+
 fn document(pairs: &[Pair; 3], advice: &[String], arguments: &Arguments) -> Value {
     let of = |pair: &Pair| {
         json!({
             "name": pair.name, "device": pair.rates[0], "store": pair.rates[1], "unit": pair.unit, "ratio": pair.ratio(),
+            "p50_us": pair.latency_us[0], "p99_us": pair.latency_us[1], "processor_us": pair.processor_us,
         })
     };
     json!({
@@ -245,19 +289,27 @@ mod tests {
     use super::*;
 
     fn pairs(rates: [[f64; 2]; 3]) -> [Pair; 3] {
-        rates.map(|rates| Pair { name: "x", device: "device", store: "store", rates, unit: "a second" })
+        rates.map(|rates| Pair {
+            name: "x",
+            device: "device",
+            store: "store",
+            rates,
+            unit: "/s",
+            latency_us: [100.0, 900.0],
+            processor_us: 10.0,
+        })
     }
 
     #[test]
     fn advice_names_the_bottleneck_and_weak_devices() {
         let fast = advice(&pairs([[500_000.0, 400_000.0], [3000.0, 600.0], [40_000.0, 30_000.0]]));
-        assert_eq!(fast.len(), 2, "{fast:?}");
+        assert_eq!(fast.len(), 3, "{fast:?}");
         assert!(
             fast[0].contains("device is the limit") && fast[1].contains("processor is the limit"),
             "{fast:?}"
         );
         let slow = advice(&pairs([[150.0, 140.0], [100.0, 90.0], [80.0, 300.0]]));
-        assert!(slow[2].contains("213.3 ms") && slow[3].contains("power loss"), "{slow:?}");
+        assert!(slow[3].contains("213.3 ms") && slow[4].contains("power loss"), "{slow:?}");
     }
 
     #[test]
@@ -274,8 +326,10 @@ mod tests {
         let measured = measured(&scratch.0, &arguments).expect("it is measured");
         for pair in &measured {
             assert!(pair.rates.iter().all(|rate| *rate > 0.0), "{pair:?}");
+            let [p50, p99] = pair.latency_us;
+            assert!(0.0 < p50 && p50 <= p99 && pair.processor_us > 0.0, "{pair:?}");
         }
-        let text = text(&measured, &advice(&measured));
+        let text = text("here", &measured, &advice(&measured));
         assert!(text.contains("synced writes of 4 KiB") && text.contains("ratio"), "{text}");
         drop(scratch);
         assert_eq!(std::fs::read_dir(directory.path()).expect("it can be listed").count(), 0);

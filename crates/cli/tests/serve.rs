@@ -27,6 +27,8 @@ mod live;
 mod moving;
 #[path = "serve/packages.rs"]
 mod packages;
+#[path = "serve/pages/mod.rs"]
+mod pages;
 #[path = "serve/service.rs"]
 mod service;
 #[path = "serve/several_devices.rs"]
@@ -39,8 +41,6 @@ mod tls;
 mod tools;
 #[path = "serve/transfer.rs"]
 mod transfer;
-#[path = "serve/tutorial.rs"]
-mod tutorial;
 #[path = "serve/unix_socket.rs"]
 mod unix_socket;
 

@@ -7,6 +7,8 @@
 //! For each number of nodes: groups of a node, groups that one node leads, copies and rounds after a loss, an addition and a drain
 //! (a round is the time of one copy of a large group), and the time that all decisions took.
 
+#![expect(clippy::disallowed_methods, reason = "a measurement reads the real clock")]
+
 use std::time::Instant;
 
 use esker_cluster::place::forecast::{Change, Forecast, Moves};

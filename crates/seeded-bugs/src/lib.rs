@@ -595,4 +595,10 @@ bugs! {
     SlotUnderCopyTaken,
     /// Formatting leaves far copies of the former store as they are.
     FarCopiesLeft,
+
+    // Traces.
+    /// Spans wait for the collector without a limit of their number.
+    SpansWithoutLimit,
+    /// The answer of a collector is read to its end, however long it is.
+    CollectorAnswerWithoutLimit,
 }

@@ -36,6 +36,7 @@ pub use base::config::{
 pub use base::error::{Error, Result};
 pub use base::keyspace_events::KeyspaceEvents;
 pub use base::limits::Limits;
+pub use base::otlp::{OtlpEndpoint, TraceConfig};
 pub use base::policy::{WHEN_FULL_WORDS, when_full_of};
 pub use base::settings::setting_of;
 pub use base::text::{read_bounded, read_text};

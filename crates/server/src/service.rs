@@ -42,6 +42,7 @@ pub(crate) mod sampling;
 pub(crate) mod scripts;
 pub(crate) mod slowlog;
 pub mod status;
+pub(crate) mod traces;
 pub(crate) mod tracking;
 pub(crate) mod watchers;
 
@@ -63,6 +64,7 @@ use retries::Retries;
 use scripts::Scripts;
 use slowlog::Slowlog;
 use status::Sampler;
+use traces::Traces;
 use tracking::Tracking;
 use watchers::Watchers;
 
@@ -101,6 +103,8 @@ pub(crate) struct Service {
     pub(crate) tracking: Arc<Tracking>,
     changes: Changes,
     pub(crate) slowlog: Slowlog,
+    /// Spans of slow requests for a collector, if one is configured.
+    pub(crate) traces: Option<Arc<Traces>>,
     /// Refusals for ACL LOG.
     pub(crate) acl_log: AclLog,
     pub(crate) expiring: Expiring,
@@ -226,6 +230,7 @@ impl Service {
             databases,
             backups: Backups::new(config.backup_dir.clone()),
             drive: DriveLog::new(config.drive_log.clone()),
+            traces: config.traces.clone().map(|config| Arc::new(Traces::new(config))),
             config,
             listening,
             policy,

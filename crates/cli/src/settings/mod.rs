@@ -19,6 +19,7 @@ mod sizes;
 mod table;
 #[cfg(test)]
 mod tests;
+mod traces;
 
 pub(crate) use cluster::{Begin, ClusterSettings};
 pub(crate) use example::{example, explain};

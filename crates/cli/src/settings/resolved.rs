@@ -339,6 +339,7 @@ impl Settings {
             databases: if self.get("cluster").is_some() { 1 } else { self.count("databases") as u8 },
             backup_dir: self.path("backup-dir"),
             drive_log: self.path("drive-log"),
+            traces: self.traces()?,
             keyspace_events: self.keyspace_events()?,
             settings: self.shown(),
             log: None,

@@ -261,6 +261,10 @@ settings! {
         "Log filter, such as info or warn,esker_server=debug.";
     LOG "log-format" Kind::Choice(&["text", "json"]), "text",
         "Format of the log: text, or a JSON object per line.";
+    LOG "otlp-endpoint" Kind::Text, "" else "no traces",
+        "Collector of OpenTelemetry (OTLP over plain HTTP, such as http://127.0.0.1:4318) that gets a span for each slow request, without keys and values.";
+    LOG "otlp-slower-than" Kind::Time, "10ms",
+        "How long a request runs before it counts as slow for otlp-endpoint; 0: each request becomes a span.";
 }
 
 impl Setting {

@@ -163,6 +163,8 @@ fn contradictions_name_both_settings() {
         ("fast = \"a\"\ncapacity = \"a\"", &["fast (", "capacity (", "same path"]),
         ("fast = \"a\"\ncapacity-limit = \"1g\"", &["capacity-limit (", "needs capacity"]),
         ("fast-limit = \"1g\"", &["fast-limit (", "needs fast"]),
+        ("otlp-slower-than = \"1ms\"", &["otlp-slower-than (", "needs otlp-endpoint"]),
+        ("otlp-endpoint = \"https://a\"", &["otlp-endpoint (", "plain HTTP", "http://127.0.0.1:4318"]),
         ("fast = \"a\"\niu = \"64k\"", &["iu (", "needs capacity"]),
         ("tls-cert = \"a\"", &["tls-cert (", "needs tls-key"]),
         ("tls-key = \"a\"", &["tls-key (", "needs tls-cert"]),

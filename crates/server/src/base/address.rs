@@ -34,6 +34,20 @@ impl Address {
         }
     }
 
+    /// Returns where the client is, without its address: `unix`, `loopback`, `private` or `public`.
+    pub(crate) fn class(&self) -> &'static str {
+        let Address::Network(address) = self else { return "unix" };
+        let (is_loopback, is_private) = match address.ip().to_canonical() {
+            IpAddr::V4(ip) => (ip.is_loopback(), ip.is_private() || ip.is_link_local()),
+            IpAddr::V6(ip) => (ip.is_loopback(), ip.is_unique_local() || ip.is_unicast_link_local()),
+        };
+        match () {
+            () if is_loopback => "loopback",
+            () if is_private => "private",
+            () => "public",
+        }
+    }
+
     pub(crate) fn is_local(&self) -> bool {
         matches!(self, Address::Local { .. })
     }
@@ -77,6 +91,24 @@ mod tests {
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
         assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
         assert_eq!(of("10.0.0.1"), of("::ffff:10.0.0.1"));
+    }
+
+    #[test]
+    fn class_of_an_address_names_no_client() {
+        for (address, class) in [
+            ("127.0.0.9:1", "loopback"),
+            ("[::1]:1", "loopback"),
+            ("[::ffff:10.0.0.1]:1", "private"),
+            ("172.16.0.1:1", "private"),
+            ("169.254.1.1:1", "private"),
+            ("[fd00::1]:1", "private"),
+            ("[fe80::1]:1", "private"),
+            ("192.0.2.1:1", "public"),
+            ("[2001:db8::1]:1", "public"),
+        ] {
+            assert_eq!(Address::Network(address.parse().unwrap()).class(), class, "{address}");
+        }
+        assert_eq!(Address::Local { socket: Path::new("/run/esker.sock").into(), uid: 1 }.class(), "unix");
     }
 
     #[test]

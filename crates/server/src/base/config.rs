@@ -9,6 +9,7 @@ use esker_cluster::view::ClusterView;
 use esker_engine::Store;
 
 use crate::base::keyspace_events::KeyspaceEvents;
+use crate::base::otlp::TraceConfig;
 use crate::{Error, Limits, Result};
 
 /// Settings of a [`Server`](crate::Server).
@@ -48,6 +49,8 @@ pub struct Config {
     pub drive_log: Option<PathBuf>,
     /// Keyspace events that are published on channels.
     pub keyspace_events: KeyspaceEvents,
+    /// Traces of slow requests; `None`: no traces.
+    pub traces: Option<TraceConfig>,
     /// Additional settings that `CONFIG GET` returns: name and value, such as `("dir", "/data")`.
     pub settings: Vec<(String, String)>,
     /// Filter of log lines; without it `CONFIG` has no `log` parameter.
@@ -166,6 +169,7 @@ impl Config {
             backup_dir: None,
             drive_log: None,
             keyspace_events: KeyspaceEvents::default(),
+            traces: None,
             settings: Vec::new(),
             log: None,
             cluster: None,

@@ -9,6 +9,7 @@ pub(crate) mod keyspace_events;
 pub(crate) mod limited_log;
 pub(crate) mod limits;
 pub(crate) mod moment;
+pub(crate) mod otlp;
 pub(crate) mod pace;
 pub(crate) mod policy;
 pub(crate) mod pool;

@@ -14,6 +14,7 @@ use super::pb;
 use crate::auth::{CommandTable, User};
 use crate::base::shutdown::Stop;
 use crate::service::Service;
+use crate::service::traces::Parent;
 
 /// Bytes of an entry in a message beyond its key and its value.
 pub(super) const ENTRY_BYTES: usize = 64;
@@ -52,6 +53,8 @@ pub(super) struct Call {
     pub(super) database: u8,
     /// True if the client marked the call as a retry.
     pub(super) is_retry: bool,
+    /// The caller's span, if the server has traces.
+    pub(super) parent: Option<Parent>,
     /// The cluster of the store.
     pub(super) cluster: Option<InCluster>,
 }

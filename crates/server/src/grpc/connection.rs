@@ -39,6 +39,7 @@ use crate::base::address::Address;
 use crate::base::shutdown::Stop;
 use crate::base::turn::{Measured, beside_while};
 use crate::budget::Share;
+use crate::service::traces::Parent;
 use crate::service::{Dropped, Service};
 
 /// HTTP/2 receive windows: bytes that a client may send before they are read, per stream and per connection.
@@ -59,6 +60,9 @@ const METADATA_BYTES_MAX: u32 = 8 << 10;
 
 /// Metadata set by clients with automatic retries: the number of previous attempts.
 const PREVIOUS_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
+
+/// Metadata with the caller's span (W3C Trace Context).
+const TRACE_PARENT: &str = "traceparent";
 
 /// Interval between pings of a silent client, and the time it has to answer.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -259,13 +263,16 @@ async fn dispatch(
                 Err(refused) => return refused.into_http(),
             };
             let is_retry = request.headers().contains_key(PREVIOUS_ATTEMPTS);
+            let parent = service.traces.as_ref().and(request.headers().get(TRACE_PARENT));
+            let parent = parent.and_then(|value| Parent::parse(value.as_bytes()));
             // The only place that selects the store of a call.
             let store = service.database(database).clone();
             let (client, held, long) = (client.clone(), held.clone(), held.clone());
             let is_named = request.headers().contains_key(AUTHORIZATION);
             let commands = service.users.commands();
             let cluster = service.cluster.clone().map(InCluster::new);
-            let call = Call { user, commands, is_named, client, held, store, database, is_retry, cluster };
+            let call =
+                Call { user, commands, is_named, client, held, store, database, is_retry, parent, cluster };
             request.extensions_mut().insert(call);
             let mut server = pb::esker_server::EskerServer::new(Esker::new(service.clone(), stop))
                 .max_decoding_message_size(message_bytes_max)

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::call::Call;
 use super::cluster::{Effect, is_on_version};
@@ -13,6 +13,7 @@ use super::pb::compare::Target;
 use super::pb::compare_and_swap_request::Expected;
 use super::pb::operation::Write;
 use super::rights::Rights;
+use crate::service::traces::{Protocol, Request};
 use crate::service::{Service, wall_clock_ms};
 
 /// Maximum bytes of a key in the slow log.
@@ -163,4 +164,13 @@ pub(super) fn note_if_slow<Q: Asked>(service: &Service, call: &Call, about: Abou
     }
     let name = call.user.name().as_bytes().to_vec();
     service.slowlog.note(wall_clock_ms() / 1000, took_us, arguments, call.client.peer.clone(), name);
+}
+
+/// Notes a call with its outcome for the traces if it was slow.
+pub(super) fn trace_if_slow<Q: Asked>(service: &Service, call: &Call, code: Code, took: Duration) {
+    if let Some(traces) = service.traces.as_ref().filter(|traces| traces.is_slow(took)) {
+        let (database, peer, parent) = (call.database, &call.client.peer, call.parent);
+        let protocol = Protocol::Grpc { code };
+        traces.note(Request { name: Q::METHOD, protocol, database, peer, parent }, took);
+    }
 }

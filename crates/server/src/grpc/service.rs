@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use futures_util::stream::BoxStream;
-use tonic::{Request, Response, Status, Streaming};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use super::call::{Call, Esker};
 use super::once::{identity, once};
@@ -13,7 +13,7 @@ use super::rights::Rights;
 use super::{change, pb, read, stream, txn, watch, write};
 
 impl Esker {
-    /// Runs a unary call, and records it in the slow log if it was slow.
+    /// Runs a unary call, and records it in the slow log and for the traces if it was slow.
     async fn run<Q: Asked, A: prost::Message + Default + 'static, F>(
         &self,
         request: Request<Q>,
@@ -33,7 +33,10 @@ impl Esker {
             Some(cluster) => cluster.confirmed(Q::EFFECT, answer).await,
             None => answer,
         };
-        request_info::note_if_slow::<Q>(&self.service, &call, about, began.elapsed());
+        let took = began.elapsed();
+        let code = answer.as_ref().err().map_or(Code::Ok, Status::code);
+        request_info::trace_if_slow::<Q>(&self.service, &call, code, took);
+        request_info::note_if_slow::<Q>(&self.service, &call, about, took);
         answer.map(Response::new)
     }
 

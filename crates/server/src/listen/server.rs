@@ -144,6 +144,9 @@ impl Server {
         watching.spawn(service.clone().tell_changes());
         watching.spawn(service.drive.clone().run());
         watching.spawn(fullness::run(service.clone()));
+        if let Some(traces) = &service.traces {
+            watching.spawn(traces.clone().export(service.run_id.clone()));
+        }
         watching.spawn(key_scans::run(service.key_scans.clone()));
 
         let gatekeeper = Gatekeeper::new(service.budget.clone(), service.connection_limits.clone());

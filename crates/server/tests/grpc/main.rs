@@ -6,6 +6,7 @@ mod calls;
 mod changes;
 mod client;
 mod cluster;
+mod collector;
 mod cut;
 mod generated;
 #[path = "../hostile/http2.rs"]
@@ -18,5 +19,6 @@ mod rights;
 mod running;
 mod services;
 mod streams;
+mod traces;
 mod txns;
 mod watches;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use esker_engine::Options;
 use esker_server::status::{FORMAT, KINDS, State, Status};
 use esker_server::{Access, Config, Password};
 use tokio::io::AsyncWriteExt;
@@ -117,7 +118,13 @@ async fn the_manual_has_every_metric() {
 async fn what_is_packaged_names_metrics_that_are_there() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { backup_dir: Some(directory.path().to_owned()), ..config() };
-    let server = Running::start(config).await;
+    // Two devices of a tier, for their metrics.
+    let devices = tempfile::tempdir().unwrap();
+    let [one, other] = ["one", "other"].map(|name| devices.path().join(name));
+    let options = |_| {
+        Options::capacity_only(one).add_capacity(other).capacity_limit_bytes(1 << 30).memory_bytes(128 << 20)
+    };
+    let server = Running::start_with(options, config).await;
     server.client().await.ask("BGSAVE", "+Background saving started\r\n").await;
     let text = loop {
         let (_, text) = server.get("/metrics", "").await;

@@ -1,11 +1,13 @@
 //! Metrics of databases, pub/sub channels, client-side caching and scripts.
 
 use std::fmt::Write;
+use std::sync::atomic::Ordering;
 
 use super::Text;
 use crate::base::pool::JobCounts;
 use crate::service::Service;
 use crate::service::channels::Kind;
+use crate::service::traces::TraceCounts;
 use crate::service::tracking::Totals;
 
 pub(super) fn features(text: &mut Text, service: &Service) {
@@ -41,6 +43,7 @@ pub(super) fn features(text: &mut Text, service: &Service) {
     text.labelled("jobs_done_total", "counter", "Jobs that ended.", &jobs(|counts| counts.done));
     let help = "Jobs that never began: too many waited, the deadline passed or the client was gone.";
     text.labelled("jobs_refused_total", "counter", help, &jobs(|counts| counts.refused));
+    traces(text, service);
     let Totals { keys, items, prefixes } = service.tracking.totals();
     let (scripts, script_bytes) = service.scripts.cache().size();
     for (name, help, value) in [
@@ -57,4 +60,19 @@ pub(super) fn features(text: &mut Text, service: &Service) {
     ] {
         text.gauge(name, help, value);
     }
+}
+
+/// Adds the spans of slow requests, which are 0 without a collector.
+fn traces(text: &mut Text, service: &Service) {
+    let none = TraceCounts::default();
+    let counts = service.traces.as_ref().map_or(&none, |traces| &traces.counts);
+    let sent = counts.sent.load(Ordering::Relaxed);
+    text.counter("trace_spans_sent_total", "Spans of slow requests that the collector took.", sent);
+    let dropped = counts.dropped().map(|(reason, spans)| ("reason", reason, spans));
+    text.labelled(
+        "trace_spans_dropped_total",
+        "counter",
+        "Spans of slow requests that were dropped, by reason.",
+        &dropped,
+    );
 }

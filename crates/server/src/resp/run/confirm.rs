@@ -76,7 +76,7 @@ impl<'s> Check<'s> {
             let is_last = batch.next + 1 == batch.commands.len();
             let of_slot = || [cluster.group_of_slot(slot)].into_iter().collect();
             let groups = if is_last { of_slot() } else { cluster.all() };
-            (cluster.marks(groups), replies.all_errors)
+            (cluster.marks(groups), replies.errors_ever())
         });
         Check {
             cluster,
@@ -105,19 +105,19 @@ impl<'s> Check<'s> {
         slots::key_of(session.commands.find(command)?, command, session).map(slot_of)
     }
 
-    /// Confirms the reads of the commands that have run.
+    /// Confirms the reads of the commands that have run. Returns true if the cluster had to confirm any.
     pub(super) async fn end(
         self,
         batch: &mut Batch<'_>,
         session: &mut Session,
         service: &Service,
         replies: &mut Replies,
-    ) {
+    ) -> bool {
         let has_answered = batch.next > self.first || batch.answered > self.answered;
         let mut groups = if session.asks_about_all { self.of_all } else { GroupSet::default() };
         let nothing_read = self.slot.is_none() && groups.is_empty();
         if nothing_read || !has_answered || session.is_settled || planted(Bug::ReadsNotConfirmed) {
-            return;
+            return false;
         }
         for index in self.first..batch.next + usize::from(batch.answered > 0) {
             let slot = self.slot(index, batch, session);
@@ -125,13 +125,14 @@ impl<'s> Check<'s> {
         }
         let checked = match &self.replicas {
             None => self.cluster.confirm(groups, self.leader_changes).await,
-            Some((marks, errors)) => self.check_replicas(groups, marks, *errors != replies.all_errors),
+            Some((marks, errors)) => self.check_replicas(groups, marks, *errors != replies.errors_ever()),
         };
         if let Err((group, why)) = checked {
             self.replace(group, &why, batch, session, replies);
             let failed = replies.take_errors();
             service.counters.calls.failed(self.verb.counted_row, failed);
         }
+        true
     }
 
     /// Checks that replicas were recent when they were read. A failure here, such as a key that has expired by the clock of this node

@@ -12,6 +12,7 @@
 //! number of arguments and on the user's rights.
 
 use std::pin::pin;
+use std::time::Duration;
 
 use bytes::Bytes;
 use esker_engine::{Entry, Error, Peek, Probe, Store, WriteOptions};
@@ -32,6 +33,7 @@ use super::wire::commands::Command;
 use super::wire::reply::Replies;
 use crate::base::moment::Moment;
 use crate::base::turn::{self, beside};
+use crate::service::traces::{Protocol, Request};
 use crate::service::{Service, sampling};
 
 mod answer;
@@ -81,6 +83,7 @@ pub(super) async fn next(
         return Moment::now();
     }
     batch.let_in = Some((first, verb));
+    let mut begun = Begun { at: began, errors_ever: replies.errors_ever(), confirmed: None };
     let is_queued = session.transaction.is_some() && verb.in_multi != InMulti::Runs;
     let shown = Shown::begin(is_queued, verb, session, service);
     if is_queued {
@@ -88,7 +91,10 @@ pub(super) async fn next(
     } else if let Some(cluster) = &service.cluster {
         let check = confirm::Check::begin(cluster, verb, batch, session, replies);
         run(verb, batch, session, service, replies).await;
-        check.end(batch, session, service, replies).await;
+        let ran = Moment::now();
+        if check.end(batch, session, service, replies).await {
+            begun.confirmed = Some(ran.elapsed());
+        }
     } else {
         run(verb, batch, session, service, replies).await;
     }
@@ -97,7 +103,7 @@ pub(super) async fn next(
     let mute = if is_confirmed { mute.from(replies.mark()) } else { mute };
     mute.end(batch.next > first, session, replies);
     shown.end((first..batch.next).map(|index| batch.command(index)), session, service);
-    count(verb, batch.command(first), began, session, service, replies)
+    count(verb, batch.command(first), &begun, session, service, replies)
 }
 
 /// Answers a command that may not run. A transaction that is being queued fails with it.
@@ -168,18 +174,27 @@ async fn run(
     }
 }
 
-/// Counts the calls, errors and times of a group that began with `command`, and notes it in the slow log. Returns the end
-/// of the group.
+/// State at the beginning of a group.
+struct Begun {
+    at: Moment,
+    /// Errors answered so far on the connection.
+    errors_ever: u64,
+    /// Time of the confirmation by the cluster, once it ran.
+    confirmed: Option<Duration>,
+}
+
+/// Counts the calls, errors and times of a group that began with `command`. Notes it in the slow log and for the traces.
+/// Returns the end of the group.
 fn count(
     verb: &Verb,
     command: Command<'_>,
-    began: Moment,
+    begun: &Begun,
     session: &mut Session,
     service: &Service,
     replies: &mut Replies,
 ) -> Moment {
     let now = Moment::now();
-    let took = now - began;
+    let took = now - begun.at;
     let ended = session.tally.settle(took, &service.counters.calls);
     // If several commands ran together, each has already taken its own errors.
     let errors = replies.take_errors();
@@ -189,6 +204,12 @@ fn count(
     let took_us = took.as_micros() as u64;
     if service.slowlog.is_slow(took_us) {
         slow::note(command, took_us, verb.has_secrets, session, service);
+    }
+    if let Some(traces) = service.traces.as_ref().filter(|traces| traces.is_slow(took)) {
+        let errors = replies.errors_ever() - begun.errors_ever;
+        let protocol = Protocol::Resp { commands: ended, errors, confirmed: begun.confirmed };
+        let (name, database, peer) = (verb.name, session.database(), &session.peer);
+        traces.note(Request { name, protocol, database, peer, parent: None }, took);
     }
     session.client.note(verb.counted_row, now);
     now

@@ -40,8 +40,8 @@ pub(crate) struct Replies {
     handed_held: usize,
     /// Errors since the last [`take_errors`](Self::take_errors).
     errors: u64,
-    /// Errors answered so far.
-    pub(in crate::resp) all_errors: u64,
+    /// All errors that were taken.
+    errors_taken: u64,
     /// Errors by code that the server's counters do not yet include.
     uncounted: Uncounted,
     /// The mark up to which answers are accepted; everything beyond is dropped.
@@ -69,7 +69,7 @@ impl Replies {
             handed_bytes: 0,
             handed_held: 0,
             errors: 0,
-            all_errors: 0,
+            errors_taken: 0,
             uncounted: Uncounted::default(),
             end: usize::MAX,
             is_cut_short: false,
@@ -229,7 +229,13 @@ impl Replies {
 
     /// Returns the number of errors answered since the last call.
     pub(crate) fn take_errors(&mut self) -> u64 {
+        self.errors_taken += self.errors;
         std::mem::take(&mut self.errors)
+    }
+
+    /// Returns the number of all errors answered so far.
+    pub(crate) fn errors_ever(&self) -> u64 {
+        self.errors_taken + self.errors
     }
 
     /// Adds the errors since the last call to `counts`, by code.
@@ -270,7 +276,6 @@ impl Replies {
     /// U+00FF is written as one byte, so that an error can quote arbitrary bytes of a client.
     pub(crate) fn error(&mut self, text: &str) {
         self.errors += 1;
-        self.all_errors += 1;
         self.uncounted.add(text);
         self.put(b"-");
         // As Redis quotes an argument in an error: trailing line breaks are removed, others become spaces.
