@@ -49,7 +49,7 @@ const TEST_ARROWS: &[(&str, &[&str])] = &[
     ("esker-inspect", &["esker-simulated"]),
     ("esker-backup", &["esker-inspect"]),
     ("esker-cluster", &["esker-simulated"]),
-    ("esker-cli", &["esker-ssd-model"]),
+    ("esker-cli", &["esker-seeded-bugs", "esker-ssd-model"]),
     ("esker", &["esker-device", "esker-log", "esker-seeded-bugs", "esker-simulator", "esker-simulated"]),
     ("esker-server", &["esker-device"]),
 ];

@@ -1,6 +1,11 @@
-//! Durations in human notation: `500ms`, `30s`, `5m`, `2h`; `0` for none.
+//! Durations in human notation, `500ms`, `30s`, `5m`, `2h`, `0` for none; and the current time.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Returns the current time in milliseconds since the Unix epoch.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
 
 /// Parses a duration from a whole number and a unit.
 pub(crate) fn parse(text: &str) -> Result<Duration, String> {

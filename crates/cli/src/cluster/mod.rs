@@ -102,7 +102,10 @@ enum Verb {
     Verify(backup::Verify),
     Restore(backup::Restore),
     /// Shows or ends a rolling upgrade (docs/upgrade.md)
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  esker cluster upgrade status --from 10.0.0.7:6379\n  esker cluster upgrade finalize"
+    )]
     Upgrade(Upgrade),
     /// Removes a node for good: a drained one, or with --dead one that is lost
     #[command(

@@ -13,10 +13,11 @@ use serde_json::json;
 
 use super::exit::{Outcome, failure};
 use super::memory::Memory;
-use super::place::{Database, KeyForm, Output, Place, database, now_ms};
+use super::place::{Database, KeyForm, Output, Place, database};
 use super::watch::Bar;
 use crate::made::Made;
 use crate::terminal::{Failure, said, say, say_bytes};
+use crate::time::now_ms;
 
 /// Prints the value of a key. Exits with 1 if the key is absent.
 ///

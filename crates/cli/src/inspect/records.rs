@@ -6,10 +6,11 @@ use clap::Args;
 use esker_inspect::{RecordRow, Records, Standing};
 
 use super::exit::{Outcome, failure};
-use super::place::{Database, KeyForm, Output, Place, now_ms};
+use super::place::{Database, KeyForm, Output, Place};
 use super::show::{at_ms, bytes, count, json, table, things};
 use super::watch::Bar;
 use crate::terminal::{Failure, say};
+use crate::time::now_ms;
 
 /// Shows every record of one segment, in the order in which they lie.
 #[derive(Args)]

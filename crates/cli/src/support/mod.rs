@@ -22,7 +22,7 @@ use self::http::Http;
 use crate::client::Login;
 use crate::new_file::NewFile;
 use crate::terminal::{Failure, note, say};
-use crate::transfer::now_ms;
+use crate::time::now_ms;
 
 /// Default time limit for accepting a connection and for every answer.
 const PATIENCE: Duration = Duration::from_secs(10);

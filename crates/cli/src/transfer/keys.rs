@@ -2,9 +2,9 @@
 
 use esker_engine::Bytes;
 
-use super::record::now_ms;
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
+use crate::time::now_ms;
 
 /// Number of keys that one SCAN requests.
 const STEP_KEYS: &[u8] = b"1000";

@@ -33,11 +33,11 @@ use self::live::Live;
 use self::local::LocalSink;
 pub(crate) use self::local::Places;
 use self::progress::Shown;
-pub(crate) use self::record::now_ms;
 use self::record::{Destination, LeftOut, Sink, Source};
 use self::remote::{RemoteSink, RemoteSource};
 use crate::client::Login;
 use crate::terminal::{Failure, note, say};
+use crate::time::now_ms;
 
 /// Default time limit of a server for accepting a connection and for every read and write.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

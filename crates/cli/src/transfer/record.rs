@@ -1,7 +1,6 @@
 //! Records, sources of records, and sinks.
 
 use std::collections::BTreeMap;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use esker_engine::Bytes;
 
@@ -94,9 +93,4 @@ pub(super) trait Destination: Sink {
 
     /// Deletes a key if it exists. The implementation may delay the delete.
     fn delete(&mut self, database: u8, key: &Bytes, left_out: &mut LeftOut) -> Result<(), Failure>;
-}
-
-/// Returns the current time in milliseconds since the Unix epoch.
-pub(crate) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }

@@ -7,9 +7,10 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use esker_inspect::{InspectError, Item, StoreView};
 
 use super::local::DAMAGED;
-use super::record::{LeftOut, Record, Source, now_ms};
+use super::record::{LeftOut, Record, Source};
 use crate::inspect::memory::default_limits;
 use crate::terminal::Failure;
+use crate::time::now_ms;
 
 /// Number of records read ahead.
 const AHEAD: usize = 256;

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use esker_seeded_bugs::Bug;
+
 use super::*;
 
 #[path = "backups.rs"]
@@ -136,8 +138,9 @@ impl Cluster {
         let mut environment = vec![("ESKER_MEMORY", "256m")];
         // A seeded bug is one of the nodes, not of the other programs.
         let planted = std::env::var("ESKER_PLANTED").unwrap_or_default();
-        let planted = if self.earlier.contains(&node) { "EarlierProgram" } else { planted.as_str() };
-        environment.push(("ESKER_PLANTED", planted));
+        let planted =
+            if self.earlier.contains(&node) { format!("{:?}", Bug::EarlierProgram) } else { planted };
+        environment.push(("ESKER_PLANTED", &planted));
         let started = Serving::start_in(self.directory.path(), &arguments, &environment);
         assert!(started.ready.starts_with("ready"), "node {node} did not start: {:?}", started.ready);
         self.nodes[node] = Some(started);
@@ -344,6 +347,9 @@ const NOT_WATCHED: &[&str] = &[
     "esker_cluster_applied_index",
     // A miss of the lease, `lease_misses_total`, causes one or none.
     "esker_cluster_confirmations_total",
+    // `damaged_waiting` stays above 0 while healing fails, and falls as it succeeds.
+    "esker_cluster_damaged_failed_total",
+    "esker_cluster_damaged_healed_total",
     // `groups_to_drain` is on the dashboard.
     "esker_cluster_draining_nodes",
     // `led_entries_total` counts each entry once.
@@ -356,6 +362,9 @@ const NOT_WATCHED: &[&str] = &[
     // `installing` of that node.
     "esker_cluster_node_installing",
     "esker_cluster_purged_index",
+    // Causes of `replica_reads_total`.
+    "esker_cluster_replica_clients",
+    "esker_cluster_replica_questions_total",
     "esker_cluster_retirements_total",
     // `snapshot_bytes_total` is on the dashboard.
     "esker_cluster_snapshots_received_total",

@@ -17,7 +17,7 @@ use super::file::Reader;
 use super::verifying::verify;
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
-use crate::transfer::now_ms;
+use crate::time::now_ms;
 
 /// Pause before refused writes are repeated, and the time after which the restore gives up.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -11,7 +11,7 @@ use super::file::{self, Identity, Writer};
 use super::manifest::{CONSISTENCY, FORMAT, GroupFile, MANIFEST, Manifest};
 use crate::client::{Answer, Client};
 use crate::terminal::Failure;
-use crate::transfer::now_ms;
+use crate::time::now_ms;
 
 /// Attempts to copy a group, each from its leader of then, and the pause between.
 const TRIES: u32 = 8;

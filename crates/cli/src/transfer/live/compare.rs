@@ -14,9 +14,10 @@ use esker_engine::Bytes;
 
 use super::ends::Ends;
 use crate::terminal::Failure;
+use crate::time::now_ms;
 use crate::transfer::keys::State;
 use crate::transfer::local::DAMAGED;
-use crate::transfer::record::{Record, Sink, now_ms};
+use crate::transfer::record::{Record, Sink};
 
 /// Time before its expiry from which on a key is not compared, in milliseconds; and the tolerance if a server gives expiries as
 /// remaining times.

@@ -14,8 +14,9 @@ use super::link::{Event, Link, Position};
 use super::resume::{Place, Resume};
 use crate::client::{Answer, Server};
 use crate::terminal::{Failure, note};
+use crate::time::now_ms;
 use crate::transfer::keys::State;
-use crate::transfer::record::{Record, Sink, no_database, now_ms};
+use crate::transfer::record::{Record, Sink, no_database};
 
 /// Time for which the loop waits for an event.
 const TURN: Duration = Duration::from_millis(50);

@@ -8,13 +8,19 @@ pub(super) const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/access.md", "esker top db1", "needs certificates and another machine; tls.rs has both commands"),
     ("docs/benchmarks.md", "", "measures for minutes to hours, some as root"),
     ("docs/benchmarks/", "", "commands of a measurement that has been made"),
+    ("docs/cluster.md", "esker cluster backup", "needs two clusters; backups.rs takes and restores a backup"),
+    (
+        "docs/cluster.md",
+        "esker serve --cluster-replica-resp",
+        "needs another cluster than the page's first; replicas.rs of the server reads from a replica",
+    ),
     ("docs/coarse-iu.md", "", "measures for minutes to hours, some as root on a loop device"),
     ("docs/decisions/", "", "a record: commands of a measurement that has been made"),
     ("docs/esker-bench.md", "", "builds and measures for minutes to hours"),
     ("docs/grpc.md", "pip", "installs packages; tests/clients runs the Python client of gRPC"),
     (
         "docs/moving.md",
-        "esker import --from redis1",
+        "esker import --from 6379",
         "needs a Redis; moving.rs and tests/moving/run.py follow one",
     ),
     (
@@ -36,5 +42,6 @@ pub(super) const NOT_RUN: &[(&str, &str, &str)] = &[
     ("docs/start.md", "cargo install", "builds for minutes"),
     ("docs/start.md", "packaging/build", "builds for minutes; packages.rs runs it on a built program"),
     ("docs/start.md", "esker serve --dir", "needs drives"),
+    ("docs/upgrade.md", "esker cluster upgrade", "needs two programs; upgrades.rs upgrades a cluster"),
     ("docs/upgrade.md", "esker serve", "needs a store of a later version of the format"),
 ];

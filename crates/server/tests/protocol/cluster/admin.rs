@@ -46,7 +46,7 @@ async fn admin_sees_the_state_transfers_and_removes() {
             "CLUSTER ESKER REMOVE",
             "-ERR unknown subcommand or wrong number of arguments for 'ESKER REMOVE'; they are STATUS, TRANSFER <group> <node>, \
              REMOVE <node> [DEAD], DRAIN <node> [CANCEL], MOVE <group> <from> <to>, REPLICAS <number>, PAUSE, RESUME, \
-             REBALANCE [DRY-RUN]\r\n",
+             REBALANCE [DRY-RUN], FINALIZE, COPY <group> BEGIN | KEYS <copy> <cursor> | LOG <copy> <after>\r\n",
         ),
         ("CLUSTER ESKER", "-ERR wrong number of arguments for 'cluster|esker' command\r\n"),
     ] {
