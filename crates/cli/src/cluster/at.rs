@@ -1,14 +1,19 @@
 //! The node of a running cluster that the verbs ask.
 
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::progress::Planned;
 use super::state::State;
-use crate::client::{Answer, Client, Login};
+use crate::client::{Answer, Client, Login, Trouble};
 use crate::terminal::{Failure, say};
 
 /// Default time limit of an answer. A transfer or a removal waits for other nodes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Time for which a change is asked for again while a group has no leader, and the pause between.
+const LEADER_PATIENCE: Duration = Duration::from_secs(10);
+const LEADER_PAUSE: Duration = Duration::from_millis(200);
 
 /// The node that is asked.
 #[derive(clap::Args)]
@@ -39,7 +44,8 @@ impl At {
     /// Returns the moves that balancing would make.
     pub(super) fn planned(&self) -> Result<Vec<Planned>, Failure> {
         let mut client = self.connect()?;
-        let Answer::Text(text) = client.ask(&[b"CLUSTER", b"ESKER", b"REBALANCE", b"DRY-RUN"])? else {
+        let Answer::Text(text) = ask_leader(&mut client, &[b"CLUSTER", b"ESKER", b"REBALANCE", b"DRY-RUN"])?
+        else {
             return Err(client.unexpected("CLUSTER ESKER REBALANCE").into());
         };
         serde_json::from_slice(&text).map_err(|error| {
@@ -52,9 +58,25 @@ impl At {
         let words: Vec<&[u8]> =
             ["CLUSTER", "ESKER"].iter().chain(words).map(|word| word.as_bytes()).collect();
         let mut client = self.connect()?;
-        match client.ask(&words)? {
+        match ask_leader(&mut client, &words)? {
             Answer::Text(_) => say(&format!("{done}\n")),
             _ => Err(client.unexpected("CLUSTER ESKER").into()),
+        }
+    }
+}
+
+/// Asks for something that the leader of the meta group does. While the leadership is handed over, nothing is done, and it is asked
+/// again.
+fn ask_leader(client: &mut Client, words: &[&[u8]]) -> Result<Answer, Trouble> {
+    let began = Instant::now();
+    loop {
+        match client.ask(words) {
+            Err(Trouble::Failed(why))
+                if why.contains("has no leader") && began.elapsed() < LEADER_PATIENCE =>
+            {
+                sleep(LEADER_PAUSE);
+            }
+            answer => return answer,
         }
     }
 }
