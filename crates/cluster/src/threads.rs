@@ -2,12 +2,10 @@
 
 use std::fmt;
 use std::io;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use esker_device::{Clock, Runtime, Task};
-use futures_util::FutureExt;
+use esker_device::{Clock, Runtime, Task, catching};
 use tokio::runtime::{Builder, Handle};
 
 /// Long sleeps end at a multiple of this, and thus up to as much later. The replicas of all groups then wake together, and their
@@ -84,11 +82,7 @@ impl Runtime for NodeThreads {
     }
 
     fn spawn(&self, name: &'static str, task: Task) {
-        self.handle().spawn(async move {
-            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-                tracing::error!(task = name, "a background task panicked");
-            }
-        });
+        self.handle().spawn(catching(name, task));
     }
 
     fn sleep(&self, duration: Duration) -> Task {

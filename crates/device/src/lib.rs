@@ -59,7 +59,7 @@ pub use private::{PrivateFile, make_directory};
 pub use probe::{FileSystem, UNIT_BYTES_MAX, file_system, is_indirection_unit, reported_unit_bytes};
 pub use read_only::{ReadAt, ReadOnlyFile};
 pub use runtime::{Runtime, Task};
-pub use runtime_threads::Threads;
+pub use runtime_threads::{Threads, catching};
 pub use segment_buffer::{Appender, SegmentBuffer};
 pub use signature::{FORMAT_MARK, RESTORE_MARK, SIGNATURE_BYTES, UNFINISHED_RESTORE, foreign_signature};
 pub use striped::{SlotPlace, StripeMap, Striped, StripedReader, stripes_for};

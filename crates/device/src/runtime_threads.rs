@@ -103,7 +103,7 @@ pub(crate) fn start_thread(name: String, work: impl FnOnce() + Send + 'static) -
 }
 
 /// A panic ends its task, not the thread. Code that depends on the task detects that through a guard of its own.
-pub(crate) async fn catching(name: &'static str, task: Task) {
+pub async fn catching(name: &'static str, task: Task) {
     if AssertUnwindSafe(task).catch_unwind().await.is_err() {
         tracing::error!(task = name, "a background task panicked");
     }

@@ -533,7 +533,7 @@ bugs! {
     DamageNotReported,
     /// A leader whose own record is damaged is asked to write it again.
     DamagedLeaderStays,
-    /// What a leader confirmed to a replica holds after a snapshot or a restart of its member, too.
+    /// A confirmation of a leader to a replica is believed after a snapshot or a restart of its member, too.
     OldMemberConfirmed,
 
     // The placement of groups.

@@ -83,7 +83,7 @@ pub(super) struct Cluster {
     pub(super) losses_survived: u8,
     /// Memory of a node in bytes, at least.
     pub(super) memory_bytes: u64,
-    /// What follows the loss of a node, an added node, and a drain; none if it is not possible.
+    /// Moves after the loss of a node, an added node, and a drain; none if it is not possible.
     pub(super) loss: Option<Moved>,
     pub(super) addition: Option<Moved>,
     pub(super) drain: Option<Moved>,

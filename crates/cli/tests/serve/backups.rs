@@ -77,7 +77,7 @@ fn check(cluster: &mut Cluster, acknowledged: &[u64]) {
 }
 
 #[test]
-fn cluster_is_backed_up_under_writes_and_restored_into_one_of_another_size() {
+fn backup_under_writes_is_restored_into_another_size() {
     let mut cluster = Cluster::start(3);
     cluster.wait_until_replicated();
     fill(&mut cluster);

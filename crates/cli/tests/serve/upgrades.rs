@@ -16,7 +16,7 @@ fn restart(cluster: &mut Cluster, node: usize, is_earlier: bool) {
 }
 
 #[test]
-fn nodes_are_upgraded_one_by_one_under_writes_and_an_earlier_program_is_refused_afterwards() {
+fn upgrade_under_writes_refuses_earlier_program_afterwards() {
     let mut cluster = Cluster::start_with(3, [0, 1, 2].into());
     cluster.wait_until_replicated();
     let addresses = cluster.alive();

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_as_recent_as_the_question_whose_answer_it_has_applied() {
+    fn state_is_as_recent_as_its_applied_question() {
         let all = confirmations(&[(1, 1000, 10, 0), (1, 1200, 20, 0)]);
         let is_recent =
             |applied, now| all.is_recent(&ReadMark { member: 1, applied, now_ms: 0 }, ms(now), BOUND);
@@ -84,7 +84,7 @@ mod tests {
 
     /// A replica whose clock is behind would return keys that the leader reported as expired.
     #[test]
-    fn replica_whose_clock_is_behind_by_more_than_the_rest_of_the_bound_is_not_recent() {
+    fn replica_with_slow_clock_is_not_recent() {
         let all = confirmations(&[(1, 1000, 10, 70_000)]);
         let is_recent =
             |now_ms, now| all.is_recent(&ReadMark { member: 1, applied: 10, now_ms }, ms(now), BOUND);

@@ -4,14 +4,13 @@
 //! record: version (1) | node (8) | store (8) | peers | resp | grpc | zone | replica       text: length (2) | bytes
 //! ```
 //!
-//! An empty text for gRPC or replica says that the node does not serve it. Records of version 1 end with the zone.
+//! An empty text for gRPC or replica says that the node does not serve it.
 
 use bytes::{Buf, BufMut};
 
 use crate::peers::PeerRecord;
 
-const VERSION: u8 = 2;
-const WITHOUT_REPLICA: u8 = 1;
+const VERSION: u8 = 1;
 /// Maximum length of an address or a zone, in bytes.
 pub const TEXT_MAX: usize = 512;
 
@@ -29,7 +28,7 @@ pub fn put_record(to: &mut Vec<u8>, record: &PeerRecord) {
 
 /// Reads a record from the front of `from`; `None` if it is damaged or of a later version.
 pub fn get_record(from: &mut &[u8]) -> Option<PeerRecord> {
-    let version = from.try_get_u8().ok().filter(|version| [WITHOUT_REPLICA, VERSION].contains(version))?;
+    from.try_get_u8().ok().filter(|version| *version == VERSION)?;
     let (node, store) = (from.try_get_u64_le().ok()?, from.try_get_u64_le().ok()?);
     let mut text = || {
         let length = usize::from(from.try_get_u16_le().ok()?);
@@ -38,7 +37,7 @@ pub fn get_record(from: &mut &[u8]) -> Option<PeerRecord> {
         String::from_utf8(text.to_vec()).ok()
     };
     let (peers, resp, grpc, zone) = (text()?, text()?, text()?, text()?);
-    let replica = if version == VERSION { text()? } else { String::new() };
+    let replica = text()?;
     let given = |text: String| Some(text).filter(|text| !text.is_empty());
     Some(PeerRecord { node, store, peers, resp, grpc: given(grpc), replica: given(replica), zone })
 }

@@ -126,8 +126,8 @@ impl Handshake<'_> {
         }
     }
 
-    /// Performs the hello of the side that connects. `admit` accepts the other side with the version of the frames, or refuses it. Returns the version of
-    /// the following frames.
+    /// Performs the hello of the side that connects. `admit` accepts the other side with the version of
+    /// the frames, or refuses it. Returns the version of the following frames.
     pub(super) async fn connect<T>(
         mut self,
         lane: Lane,
@@ -167,8 +167,8 @@ impl Handshake<'_> {
         Ok((challenge.version, admitted))
     }
 
-    /// Performs the hello of the side that listens. `admit` accepts the other side with the version of the frames, or refuses it. Returns the version of the
-    /// following frames.
+    /// Performs the hello of the side that listens. `admit` accepts the other side with the version of
+    /// the frames, or refuses it. Returns the version of the following frames.
     pub(super) async fn accept<T>(
         mut self,
         admit: impl FnOnce(&Who, Lane, u8) -> Result<T, Refusal>,

@@ -76,7 +76,7 @@ pub(crate) struct Clients {
     refusals: Mutex<BTreeMap<String, u64>>,
 }
 
-/// Why an attempt has no answer.
+/// Reason for an attempt without an answer.
 enum Failed {
     /// It was certainly not done; the machine to ask next, if it is known.
     NotDone(Option<u64>),

@@ -50,7 +50,7 @@ fn damaged_records_of_leaders_and_others_are_healed() {
         for key in 0..KEYS {
             store.put(key.to_le_bytes().to_vec(), value(key)).await.expect("a majority has it");
         }
-        // What was applied is below the floor, and no value is in memory after a start.
+        // All applied entries are below the floor, and no value is in memory after a start.
         world.sleep(Duration::from_secs(5)).await;
         for machine in machines.numbers() {
             machines.crash(machine);

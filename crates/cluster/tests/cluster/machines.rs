@@ -9,7 +9,7 @@ use esker_cluster::group::GroupSettings;
 use esker_cluster::node::{Begin, Node, NodeError, NodeSettings};
 use esker_cluster::view::{ClusterView, GroupInfo, Topology};
 use esker_device::Runtime;
-use esker_engine::Store;
+use esker_engine::{Error, Store};
 use esker_simulated::{SimNode, SimRuntime};
 use parking_lot::Mutex;
 
@@ -86,6 +86,25 @@ impl Machines {
 
     pub(crate) fn sim(&self, machine: u64) -> &SimNode {
         &self.machines[&machine].node
+    }
+
+    /// Writes keys, each through the machine that leads its group.
+    pub(crate) async fn put(&self, keys: std::ops::Range<u32>) {
+        for key in keys {
+            let mut is_written = false;
+            for attempt in 0..2000 {
+                let running: Vec<_> = self.nodes.lock().values().cloned().collect();
+                match running[attempt % running.len()].store.put(format!("key{key}"), vec![7; 200]).await {
+                    Ok(_) => is_written = true,
+                    Err(Error::Cluster(_)) => self.world.sleep(Duration::from_millis(10)).await,
+                    Err(error) => panic!("{error}"),
+                }
+                if is_written {
+                    break;
+                }
+            }
+            assert!(is_written, "key {key} cannot be written");
+        }
     }
 
     /// Sets the number of copies of each group, before the first start.

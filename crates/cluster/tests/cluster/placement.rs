@@ -6,7 +6,7 @@ use std::time::Duration;
 use esker_cluster::place::report::Order;
 use esker_cluster::view::{ClusterView, GroupInfo};
 use esker_device::Runtime;
-use esker_engine::{ClusterError, Error};
+use esker_engine::ClusterError;
 use esker_simulated::Random;
 
 use crate::clients::{Clients, Load};
@@ -76,25 +76,6 @@ fn machine_of(machines: &Machines, node: u64) -> u64 {
     numbers(machines).into_iter().find(|machine| machines.number(*machine) == node).expect("it runs")
 }
 
-/// Writes keys through the leader of group 1, and returns how many that group has.
-async fn put(machines: &Machines, keys: std::ops::Range<u32>) {
-    for key in keys {
-        let mut is_written = false;
-        for attempt in 0..2000 {
-            let running: Vec<_> = machines.nodes.lock().values().cloned().collect();
-            match running[attempt % running.len()].store.put(format!("key{key}"), vec![7; 200]).await {
-                Ok(_) => is_written = true,
-                Err(Error::Cluster(_)) => machines.world.sleep(Duration::from_millis(10)).await,
-                Err(error) => panic!("{error}"),
-            }
-            if is_written {
-                break;
-            }
-        }
-        assert!(is_written, "key {key} cannot be written");
-    }
-}
-
 /// Checks that the copies of each group are equal and are where they belong, and that no other node has anything of it.
 async fn check_copies(machines: &Machines) {
     machines.check_equal().await;
@@ -134,7 +115,7 @@ fn node_without_a_group_names_its_leader() {
     let world = machines.world.clone();
     world.run(async {
         started(&machines, 5, 3).await;
-        put(&machines, 0..40).await;
+        machines.put(0..40).await;
         order(&machines, 5, Order::Rebalance).await;
         machines.until("balancing ends", || !machines.topology(1).is_balancing).await;
         at_rest(&machines, 3).await;
@@ -162,7 +143,7 @@ fn copy_is_kept_until_its_group_is_without_it() {
     let world = machines.world.clone();
     world.run(async {
         started(&machines, 4, 3).await;
-        put(&machines, 0..40).await;
+        machines.put(0..40).await;
         let info = group(&machines, 1, 1);
         let leaves = info.placed.iter().copied().find(|node| Some(*node) != info.leader).unwrap();
         let from = machine_of(&machines, leaves);
@@ -189,7 +170,7 @@ fn copy_is_kept_until_its_group_is_without_it() {
         order(&machines, to, back).await;
         machines.until("it is back", || group(&machines, 1, 1).voters.contains(&leaves)).await;
         at_rest(&machines, 3).await;
-        put(&machines, 40..60).await;
+        machines.put(40..60).await;
         check_copies(&machines).await;
     });
     machines.end();
@@ -201,7 +182,7 @@ fn replica_that_left_elects_no_leader_that_has_not_heard_of_it() {
     let world = machines.world.clone();
     world.run(async {
         started(&machines, 4, 3).await;
-        put(&machines, 0..20).await;
+        machines.put(0..20).await;
         let info = group(&machines, 1, 1);
         let leader = machine_of(&machines, info.leader.unwrap());
         let others: Vec<_> = (1..=4)
@@ -218,7 +199,7 @@ fn replica_that_left_elects_no_leader_that_has_not_heard_of_it() {
         let moved = Order::Move { group: 1, from: machines.number(leaves), to: machines.number(joins) };
         order(&machines, leader, moved).await;
         machines.until("the replica has left", || retirements(&machines, leaves) > 0.0).await;
-        put(&machines, 20..30).await;
+        machines.put(20..30).await;
         machines.crash(leader);
         machines.crash(joins);
         machines.net.mend();

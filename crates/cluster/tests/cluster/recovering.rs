@@ -7,7 +7,6 @@ use esker_cluster::node::{Begin, NodeError};
 use esker_cluster::place::report::Order;
 use esker_cluster::view::ClusterView;
 use esker_device::Runtime;
-use esker_engine::Error;
 
 use crate::machines::Machines;
 use crate::support::Tiers;
@@ -19,28 +18,9 @@ fn keys(content: &Content) -> usize {
     content.iter().filter(|(group, _)| **group <= 14).map(|(_, entries)| entries.len()).sum()
 }
 
-/// Writes keys through whichever machine leads them.
-async fn put(machines: &Machines, keys: std::ops::Range<u32>) {
-    for key in keys {
-        let mut is_written = false;
-        for attempt in 0..2000 {
-            let running: Vec<_> = machines.nodes.lock().values().cloned().collect();
-            match running[attempt % running.len()].store.put(format!("key{key}"), vec![7; 200]).await {
-                Ok(_) => is_written = true,
-                Err(Error::Cluster(_)) => machines.world.sleep(Duration::from_millis(10)).await,
-                Err(error) => panic!("{error}"),
-            }
-            if is_written {
-                break;
-            }
-        }
-        assert!(is_written, "key {key} cannot be written");
-    }
-}
-
 /// Two groups with one copy each, on two nodes that are left of three.
 #[test]
-fn node_without_a_group_is_recovered_only_if_the_group_is_given_up() {
+fn recovery_without_a_group_needs_its_number() {
     let mut machines = Machines::of(31, 2, 3, Tiers::Fast);
     machines.set_replicas(1);
     let world = machines.world.clone();
@@ -49,7 +29,7 @@ fn node_without_a_group_is_recovered_only_if_the_group_is_given_up() {
             machines.start(machine).await;
         }
         machines.until("all nodes are known", || machines.topology(1).nodes.len() == 3).await;
-        put(&machines, 0..30).await;
+        machines.put(0..30).await;
         let leader = machines.number(2);
         let order = Order::Move { group: 2, from: machines.number(1), to: leader };
         let mut tries = 0;
@@ -76,7 +56,7 @@ fn node_without_a_group_is_recovered_only_if_the_group_is_given_up() {
         machines.sim(1).crash();
         machines.set_begin(1, Begin::Recover { without: vec![2] });
         machines.start(1).await;
-        put(&machines, 30..60).await;
+        machines.put(30..60).await;
         let after = keys(&machines.content(1).await);
         assert!(after > before && after < 60, "{before} keys of group 1 before, {after} of both after");
         // After another start it is a member like any.

@@ -25,7 +25,7 @@ async fn challenged(stream: &mut TcpStream) -> u8 {
 }
 
 #[tokio::test]
-async fn program_without_the_level_in_use_is_refused_and_its_connections_are_closed() {
+async fn program_without_level_is_refused_and_disconnected() {
     let highest = Levels::supported().highest;
     let one = Node::start(settings(), identity(1)).await;
     one.wire.set_nodes(vec![record(identity(2), "127.0.0.1:1")]);

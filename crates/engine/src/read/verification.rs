@@ -156,6 +156,11 @@ impl<'a> SegmentVerification<'a> {
         is_sealed(slot.state()) && slot.segment() == self.segment && self.segment != 0
     }
 
+    /// Returns true if a record of the segment is current.
+    fn is_needed(&self, entry: &Entry) -> bool {
+        self.catalog.is_current(self.tier, self.slot, entry) && self.is_there()
+    }
+
     fn summary_is_damaged(&self) -> Error {
         let what = "the summary does not match its checksum".to_owned();
         let offset = self.space.tier(self.tier).shape().segment_bytes.into();
@@ -169,9 +174,9 @@ impl<'a> SegmentVerification<'a> {
         let (buffer, at) = match read {
             Ok(read) => read,
             Err(error) if error.is_of_reading() => {
-                span.entries
-                    .iter()
-                    .for_each(|entry| self.space.report_damage(entry.key_hash.keyspace(), None));
+                for entry in span.entries.iter().filter(|entry| self.is_needed(entry)) {
+                    self.space.report_damage(entry.key_hash.keyspace(), None);
+                }
                 self.verdict.damaged.push(error);
                 return Ok(());
             }
@@ -204,11 +209,16 @@ impl<'a> SegmentVerification<'a> {
         let tier = self.space.tier(self.tier);
         let found = match tier.read_background(self.slot, entry.offset, entry.bytes.into()).await {
             Ok((buffer, at)) => self.verify(entry, &buffer[at..at + entry.bytes as usize]),
-            Err(error) if error.is_of_reading() => return Ok(Some(error)),
+            Err(error) if error.is_of_reading() => {
+                if self.is_needed(entry) {
+                    self.space.report_damage(entry.key_hash.keyspace(), None);
+                }
+                return Ok(Some(error));
+            }
             Err(error) => return Err(error),
         };
         let Err((damage, key)) = found else { return Ok(None) };
-        let is_needed = self.catalog.is_current(self.tier, self.slot, entry) && self.is_there();
+        let is_needed = self.is_needed(entry);
         if is_needed {
             self.space.report_damage(entry.key_hash.keyspace(), key.as_deref());
         }

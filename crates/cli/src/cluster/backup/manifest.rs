@@ -39,7 +39,7 @@ pub(super) struct Manifest {
     pub(super) format: u32,
     /// Random number of the backup, which its files repeat.
     pub(super) backup: u64,
-    /// What the indexes say together.
+    /// The consistency that the indexes give together.
     pub(super) consistency: String,
     /// Time of the beginning in milliseconds since the Unix epoch: everything that was acknowledged before is in the backup.
     pub(super) began_ms: u64,

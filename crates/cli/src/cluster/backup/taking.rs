@@ -39,7 +39,7 @@ struct Part {
     changes: Vec<u8>,
 }
 
-/// Why an attempt to copy a group ended.
+/// Reason for the end of an attempt to copy a group.
 enum Ended {
     /// Another attempt may succeed.
     Again(String),

@@ -74,7 +74,7 @@ pub(super) const COMMANDS: &[Verb] = &[
     Verb { name: "cluster|delslots", run: Run::Refuse(BY_GROUPS), summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|delslotsrange", run: Run::Refuse(BY_GROUPS), since: "7.0.0", summary: "Is refused.", ..REFUSED },
     Verb { name: "cluster|esker", arity: -3, flags: flags::ADMIN, in_multi: InMulti::Refused,
-        run: Run::Wait(|command, session, service, replies| Box::pin(admin::admin(command, session, service, replies))),
+        run: Run::WaitBounded(|command, session, service, replies| Box::pin(admin::admin(command, session, service, replies))),
         since: env!("CARGO_PKG_VERSION"), summary: "Tells the state of groups, moves leaders and groups, removes nodes.", ..CLUSTER },
     Verb { name: "cluster|failover", run: Run::Refuse("ERR leaders are elected; see esker cluster transfer"),
         summary: "Is refused.", ..REFUSED },

@@ -91,9 +91,9 @@ pub(super) async fn next(
     } else if let Some(cluster) = &service.cluster {
         let check = confirm::Check::begin(cluster, verb, batch, session, replies);
         run(verb, batch, session, service, replies).await;
-        let ran = Moment::now();
+        let ran = service.traces.as_ref().map(|_| Moment::now());
         if check.end(batch, session, service, replies).await {
-            begun.confirmed = Some(ran.elapsed());
+            begun.confirmed = ran.map(Moment::elapsed);
         }
     } else {
         run(verb, batch, session, service, replies).await;
@@ -179,7 +179,7 @@ struct Begun {
     at: Moment,
     /// Errors answered so far on the connection.
     errors_ever: u64,
-    /// Time of the confirmation by the cluster, once it ran.
+    /// Time of the confirmation by the cluster, once it ran, if the server has traces.
     confirmed: Option<Duration>,
 }
 
