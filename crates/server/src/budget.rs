@@ -212,22 +212,25 @@ impl Drop for Share {
 pub(crate) struct Pieces {
     budget: Arc<Budget>,
     /// Free units of the floor.
-    of_floor: AtomicUsize,
-    /// Units held beyond the floor.
+    of_floor: Semaphore,
+    floor_units: usize,
+    /// Units held or awaited beyond the floor.
     units: AtomicUsize,
 }
 
 impl Pieces {
     pub(crate) fn new(budget: Arc<Budget>, floor_bytes: usize) -> Arc<Pieces> {
-        let of_floor = AtomicUsize::new(floor_bytes / UNIT_BYTES);
-        Arc::new(Pieces { budget, of_floor, units: AtomicUsize::new(0) })
+        let floor_units = floor_bytes / UNIT_BYTES;
+        let of_floor = Semaphore::new(floor_units);
+        Arc::new(Pieces { budget, of_floor, floor_units, units: AtomicUsize::new(0) })
     }
 
-    /// Takes `bytes` for a request. Waits if too little is left. Dropping the future takes nothing.
+    /// Takes `bytes` for a request. If too little is left, it waits for general memory, or for earlier requests of the connection
+    /// to release its floor. Dropping the future takes nothing.
     pub(crate) async fn take(self: &Arc<Pieces>, bytes: usize) -> Result<Piece, Refused> {
         let units = bytes.div_ceil(UNIT_BYTES);
-        let order = Ordering::Relaxed;
-        if self.of_floor.fetch_update(order, order, |left| left.checked_sub(units)).is_ok() {
+        if let Ok(permit) = self.of_floor.try_acquire_many(units as u32) {
+            permit.forget();
             return Ok(Piece { of: self.clone(), units, from: From::Floor });
         }
         // Counted before waiting, so that several waiting requests together cannot exceed the limit per client.
@@ -237,8 +240,18 @@ impl Pieces {
             self.budget.refusals.fetch_add(1, Ordering::Relaxed);
             return Err(Refused::TooMuch { wanted: held * UNIT_BYTES, limit: self.budget.each_bytes });
         }
-        self.budget.acquire(units).await?;
-        piece.from = From::Budget;
+        tokio::select! {
+            biased;
+            taken = self.budget.acquire(units) => {
+                taken?;
+                piece.from = From::Budget;
+            }
+            permit = self.of_floor.acquire_many(units as u32), if units <= self.floor_units => {
+                permit.expect("the floor's semaphore is never closed").forget();
+                self.units.fetch_sub(units, Ordering::Relaxed);
+                piece.from = From::Floor;
+            }
+        }
         Ok(piece)
     }
 }
@@ -269,7 +282,7 @@ impl Piece {
 impl Drop for Piece {
     fn drop(&mut self) {
         if self.from == From::Floor {
-            self.of.of_floor.fetch_add(self.units, Ordering::Relaxed);
+            self.of.of_floor.add_permits(self.units);
             return;
         }
         self.of.units.fetch_sub(self.units, Ordering::Relaxed);

@@ -68,6 +68,24 @@ async fn small_pieces_come_from_the_floor_and_never_wait() {
     assert_eq!(budget.used_bytes(), 0);
 }
 
+/// A client that asks again right after an answer finds the floor taken until the server has dropped the answered request.
+#[tokio::test]
+async fn small_pieces_wait_for_their_floor() {
+    let budget = Budget::new(100 << 10, 100 << 10, WAIT);
+    let all = Pieces::new(budget.clone(), 0).take(75 << 10).await.unwrap();
+    let pieces = Pieces::new(budget.clone(), 10 << 10);
+    let answered = pieces.take(6 << 10).await.unwrap();
+    let releasing = async {
+        tokio::time::sleep(WAIT / 4).await;
+        drop(answered);
+    };
+    let (next, ()) = tokio::join!(pieces.take(6 << 10), releasing);
+    assert_eq!((next.unwrap().from, budget.refusals.load(Ordering::Relaxed)), (From::Floor, 0));
+    pieces.take(10 << 10).await.unwrap();
+    drop(all);
+    assert_eq!((budget.used_bytes(), pieces.units.load(Ordering::Relaxed)), (0, 0));
+}
+
 #[tokio::test]
 async fn who_comes_finds_room_whatever_others_hold() {
     let budget = Budget::new(100 << 10, 100 << 10, WAIT);
