@@ -21,15 +21,16 @@ Prints the first violation and ends with 1, or figures.
 """
 
 import argparse
+import binascii
+import json
 import os
 import random
 import shutil
+import subprocess
 import sys
 import tempfile
 import threading
 import time
-import json
-import subprocess
 
 from faults import Client, History, Lost, Network, Node, check, read_lists, work
 
@@ -75,21 +76,23 @@ class Fleet:
         node.wipe()
         self.running.remove(node)
 
-    def ask(self, *words, node=None):
+    def ask(self, *words, node):
         """Returns the answer of `esker cluster`, and whether it was accepted."""
-        node = node or self.chooser.choice(self.running)
         words = [self.binary, "cluster", *words, "--from", node.address, "--timeout", "30s"]
         done = subprocess.run(words, capture_output=True, text=True)
         return done.returncode == 0, (done.stdout + done.stderr).strip()
 
-    def order(self, *words):
+    def order(self, *words, without=()):
         """Gives an order until it is accepted: a node refuses one while it knows no leader of the nodes."""
         answers = []
 
         def is_accepted():
-            accepted, answer = self.ask(*words)
+            # Not the node that the order removes.
+            others = [node for node in self.running if node not in without]
+            accepted, answer = self.ask(*words, node=self.chooser.choice(others))
             answers.append(answer)
-            return accepted
+            # An earlier request was executed, and its answer was lost.
+            return accepted or (words[0] == "remove" and len(answers) > 1 and "Unknown node" in answer)
 
         self.wait(" ".join(words), is_accepted, lambda: answers[-1])
 
@@ -154,6 +157,10 @@ class Fleet:
         return total
 
 
+def slot_of(tag):
+    return binascii.crc_hqx(tag, 0) & 16383
+
+
 def fill(fleet, spread, tagged):
     """Writes the keys, in MSETs of keys of one slot. Returns the seconds that it took."""
     tags = max(1, min(TAGS, spread // BATCH))
@@ -161,7 +168,7 @@ def fill(fleet, spread, tagged):
     parts += [(b"one", at) for at in range(-(-tagged // BATCH))]
     lefts = {b"one": tagged}
     left, began, failed, lock = spread, time.monotonic(), [], threading.Lock()
-    jobs = []
+    jobs, groups = [], [group for group in fleet.view()["groups"] if group["slots"]]
     for tag, at in parts:
         if tag == b"one":
             count = min(BATCH, lefts[tag])
@@ -170,6 +177,9 @@ def fill(fleet, spread, tagged):
             count = min(BATCH, left)
             left -= count
         jobs.append((tag, at * BATCH, count))
+        number = next(one["group"] for one in groups if one["slots"][0] <= slot_of(tag) <= one["slots"][1])
+        length = sum(len(b"{%s}:%d" % (tag, one)) + 16 for one in range(at * BATCH, at * BATCH + count))
+        fleet.group_bytes[number] = fleet.group_bytes.get(number, 0) + length
 
     def write():
         client, leaders = Client(fleet.running), {}
@@ -272,7 +282,7 @@ def step(kind, fleet):
         fleet.order("drain", number)
         holds = lambda: next((one["holds"] for one in (fleet.view() or {"nodes": []})["nodes"] if one["id"] == number), None)
         fleet.wait("a drain", lambda: holds() == 0, lambda: f"it holds {holds()}")
-        fleet.order("remove", number)
+        fleet.order("remove", number, without=[node])
         fleet.end(node)
     elif kind == "lose":
         if len(fleet.running) < 4:
@@ -283,6 +293,8 @@ def step(kind, fleet):
         fleet.order("remove", "--dead", number)
         fleet.begin(node)
     elif kind == "replicas":
+        if len(fleet.running) < 5:
+            return None
         for copies in ("5", "1", "3"):
             fleet.order("replicas", copies)
             time.sleep(chooser.uniform(0, 5))
@@ -311,22 +323,13 @@ def step(kind, fleet):
         whole, until, sent = fleet.group_bytes.get(number, 0), time.monotonic() + 30, 0
         while before is not None and sent <= share * whole and time.monotonic() < until:
             sent = (sent_bytes(fleet, leader, number) or before) - before
+            if not sent and fleet.is_settled():
+                return f"{name} by the log alone"
         ended.kill()
         time.sleep(chooser.uniform(0.2, 5))
         ended.start()
         return f"{name}, {'sender' if ended is leader else 'receiver'} killed at {int(sent)} of {whole} B"
     return f"{kind} {node.number}"
-
-
-def measure_groups(fleet, spread, tagged):
-    """Notes the bytes of keys and values of each group that is large enough to be killed within its copy."""
-    for group in fleet.view()["groups"]:
-        if group["slots"]:
-            first, last = group["slots"]
-            share = (last - first + 1) / 16384
-            # {one} is in slot 9084.
-            keys = spread * share + (tagged if first <= 9084 <= last else 0)
-            fleet.group_bytes[group["group"]] = int(keys * 27)
 
 
 def main():
@@ -352,7 +355,6 @@ def main():
         fleet.start()
         seconds = fill(fleet, given.spread, given.tagged)
         print(f"seed {given.seed}: {given.spread} + {given.tagged} keys in {seconds:.0f} s", flush=True)
-        measure_groups(fleet, given.spread, given.tagged)
         keys, number, counts = given.spread + given.tagged, 0, {}
         kinds = given.steps.split(",") if given.steps else []
         ends = time.monotonic() + 60 * given.minutes
@@ -360,7 +362,9 @@ def main():
             number += 1
             running, turn = Round(fleet, number, given.pause_ms / 1000), time.monotonic() + given.round
             while kinds or (not given.steps and time.monotonic() < min(turn, ends)):
-                kind = kinds.pop(0) if given.steps else chooser.choice(STEPS)
+                # Nodes are added as often as they are drained, so that there are five or six of them mostly.
+                few = ("add",) * (NODES - len(fleet.running)) * 3
+                kind = kinds.pop(0) if given.steps else chooser.choice(STEPS + few)
                 began = time.monotonic()
                 if done := step(kind, fleet):
                     counts[kind] = counts.get(kind, 0) + 1
