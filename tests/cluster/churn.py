@@ -64,6 +64,8 @@ class Fleet:
             self.begin(node)
             time.sleep(1)
         self.wait("the founding", self.is_settled)
+        self.order("rebalance")
+        self.wait("the balancing", lambda: (seen := self.view()) and not seen["balancing"] and self.is_settled())
 
     def begin(self, node):
         node.is_founder = node.number == 1 and not self.running
