@@ -20,6 +20,7 @@ mod following;
 mod installing;
 mod leading;
 mod machine;
+mod pace;
 mod parts;
 mod proposer;
 mod queue;
@@ -45,6 +46,7 @@ use tokio::sync::Notify;
 
 pub use self::confirmations::Asked;
 pub use self::entry::{Step, decode_entry, encode_entry};
+pub use self::pace::CopyPace;
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
 pub use self::status::{GroupCounters, GroupStatus};
 pub use crate::raft::error::{GroupError, NotReady};
@@ -282,6 +284,10 @@ impl Group {
         }
         drop(slot);
         self.running()
+    }
+
+    fn is_installing(&self) -> bool {
+        matches!(*self.slot.lock(), Slot::Installing)
     }
 
     fn member(&self) -> Result<Arc<Instance>, GroupError> {
