@@ -8,7 +8,7 @@ use crate::support::Tiers;
 
 #[test]
 fn copy_has_what_was_written_while_its_keys_were_read() {
-    let mut machines = Machines::of(43, 1, 3, Tiers::Fast);
+    let machines = Machines::of(43, 1, 3, Tiers::Fast);
     let world = machines.world.clone();
     world.run(async {
         machines.start_all().await;
