@@ -20,6 +20,7 @@ const PIPELINE_BYTES: usize = 256 << 10;
 const GATHER_ABOVE: Duration = Duration::from_millis(3);
 /// Divisor of that time: the next entry waits for this part of it at most.
 const GATHER_PART: u32 = 4;
+/// Longest time for which the next entry waits.
 const GATHER_MAX: Duration = Duration::from_millis(10);
 
 type Answer = Result<u64, GroupError>;
@@ -346,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_after_a_fast_one_waits_for_nobody() {
+    fn entry_after_a_fast_one_is_sent_at_once() {
         let queue = after_an_entry(3, 3);
         push(&queue, 3);
         assert_eq!(queue.next(IN_FLIGHT, ms(3)), Next::Now);
