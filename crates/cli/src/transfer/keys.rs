@@ -169,7 +169,7 @@ impl Keys {
             }
             // Deleted or expired since SCAN returned it.
             (Answer::Nothing, _) => Ok(State::Absent),
-            (Answer::Error(error), _) if error.starts_with("WRONGTYPE") => Ok(State::Other),
+            (Answer::Error(error), _) if is_wrong_type(&error) => Ok(State::Other),
             (Answer::Error(error), _) => Err(self.client.refused(&error).into()),
             (_, Answer::Error(error)) => Err(self.client.refused(error).into()),
             _ => Err(self.client.unexpected("GET").into()),
@@ -196,6 +196,11 @@ impl Keys {
     }
 }
 
+/// Returns true for the answer to GET of a key of another type. Kvrocks puts `ERR Invalid argument: ` before its code.
+fn is_wrong_type(error: &str) -> bool {
+    error.starts_with("WRONGTYPE") || error.contains(": WRONGTYPE ")
+}
+
 /// Returns the databases that have keys, with their numbers of keys, from INFO.
 fn keys_of_databases(info: &str) -> Result<Vec<(u8, u64)>, Failure> {
     let as_number = |(number, keys): (u64, u64)| match u8::try_from(number) {
@@ -217,6 +222,13 @@ fn keys_of_database(line: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_type_is_known_with_a_prefix() {
+        let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert!(is_wrong_type(text) && is_wrong_type(&format!("ERR Invalid argument: {text}")));
+        assert!(!is_wrong_type("ERR value is not an integer or out of range"));
+    }
 
     #[test]
     fn databases_are_exported_or_refused() {

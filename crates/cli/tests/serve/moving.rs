@@ -2,6 +2,58 @@
 
 use super::*;
 
+/// Puts a server in front of another that behaves as Kvrocks does: it accepts every SELECT and ignores it, INFO counts no keys, and
+/// key `bits` has type `bitmap`, although GET returns it as a string. Returns its address.
+fn like_kvrocks(address: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (own, address) = (listener.local_addr().unwrap().to_string(), address.to_owned());
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let (mut answers, mut to) = (TcpStream::connect(&address).unwrap(), client.try_clone().unwrap());
+            let mut server = answers.try_clone().unwrap();
+            std::thread::spawn(move || std::io::copy(&mut answers, &mut to));
+            std::thread::spawn(move || {
+                let mut client = BufReader::new(client);
+                while let Some(mut words) = command_from(&mut client) {
+                    if words[0] == b"SELECT" {
+                        words[1] = b"0".to_vec();
+                    } else if words[..] == [&b"INFO"[..], b"keyspace"] {
+                        words = vec![b"ECHO".to_vec(), b"# Keyspace\r\ndb0:keys=0,expires=0\r\n".to_vec()];
+                    } else if words[..] == [&b"TYPE"[..], b"bits"] {
+                        words = vec![b"ECHO".to_vec(), b"bitmap".to_vec()];
+                    }
+                    let mut text = format!("*{}\r\n", words.len()).into_bytes();
+                    for word in words {
+                        text.extend([format!("${}\r\n", word.len()).as_bytes(), &word, b"\r\n"].concat());
+                    }
+                    server.write_all(&text).unwrap();
+                }
+                let _ = server.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    own
+}
+
+/// Reads a command; `None` at the end of the connection.
+fn command_from(client: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
+    (0..number_from(client)?)
+        .map(|_| {
+            let mut word = vec![0; number_from(client)? + 2];
+            client.read_exact(&mut word).ok()?;
+            word.truncate(word.len() - 2);
+            Some(word)
+        })
+        .collect()
+}
+
+/// Reads a line such as `*3` or `$12`.
+fn number_from(client: &mut impl BufRead) -> Option<usize> {
+    let mut line = String::new();
+    client.read_line(&mut line).ok()?;
+    line.get(1..)?.trim().parse().ok()
+}
+
 /// Runs a call to its end. Returns its exit code, stdout and stderr.
 fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
     let output = esker(directory, arguments).stdin(Stdio::null()).output().unwrap();
@@ -69,4 +121,15 @@ fn running_esker_is_copied_by_passes_and_differences_are_counted() {
     assert!(code == Some(1) && why.contains("answers: ERR"), "{why}");
     one.stop(Signal::TERM);
     other.stop(Signal::TERM);
+}
+
+#[test]
+fn key_of_another_type_that_get_returns_is_not_extra() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let (one, other) = (Serving::start(at, &["--dir", "one"]), Serving::start(at, &["--dir", "other"]));
+    let (from, to) = (like_kvrocks(one.word("resp")), other.word("resp").to_owned());
+    one.ask("SETBIT bits 7 1");
+    let (code, said, why) = call(at, &["import", "--from", &from, "--to", &to]);
+    assert!(code == Some(0) && said.contains("compared 1 keys: no differences"), "{said}{why}");
 }
