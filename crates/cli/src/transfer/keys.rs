@@ -1,5 +1,7 @@
 //! The keys of a server and their states: Esker, Redis, Valkey, Kvrocks, or another server of their protocol.
 
+use std::collections::BTreeMap;
+
 use esker_engine::Bytes;
 
 use crate::client::{Answer, Client};
@@ -13,6 +15,9 @@ const STEP_KEYS: &[u8] = b"1000";
 const READ_KEYS: usize = 32;
 const READ_KEYS_MAX: usize = 1000;
 const READ_BYTES: usize = 1 << 20;
+
+/// A database number that no server has. A server that selects it ignores SELECT.
+const NO_DATABASE: &[u8] = b"2147483647";
 
 /// Esker's answer if a record that a transaction reads is damaged.
 const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
@@ -33,8 +38,9 @@ pub(super) enum State {
 /// A connection that reads keys.
 pub(super) struct Keys {
     client: Client,
-    /// The selected database.
+    /// The selected database, and the databases that are known to exist or not to.
     database: u8,
+    exists: BTreeMap<u8, bool>,
     /// False if the server has no PEXPIRETIME (Redis before 7.0): then PTTL gives the expiry, late by the time of an answer.
     has_expiry_times: bool,
     /// Number of keys in the next transaction.
@@ -46,7 +52,8 @@ impl Keys {
         client.send(&[b"PEXPIRETIME", b"0"])?;
         let is_unknown = |error: &str| error.to_ascii_lowercase().contains("unknown command");
         let has_expiry_times = !matches!(client.receive()?, Answer::Error(error) if is_unknown(&error));
-        Ok(Keys { client, database: 0, has_expiry_times, width: READ_KEYS })
+        let exists = BTreeMap::from([(0, true)]);
+        Ok(Keys { client, database: 0, exists, has_expiry_times, width: READ_KEYS })
     }
 
     /// Returns true if expiries are exact to the millisecond.
@@ -76,18 +83,32 @@ impl Keys {
         }
     }
 
-    fn select(&mut self, database: u8) -> Result<(), Failure> {
-        if self.database != database {
-            self.client.ask(&[b"SELECT", database.to_string().as_bytes()])?;
+    /// Selects a database. Returns false if the server does not have it.
+    fn select(&mut self, database: u8) -> Result<bool, Failure> {
+        if self.database == database {
+            return Ok(true);
+        }
+        let exists = match self.exists.get(&database) {
+            Some(true) => {
+                self.client.ask(&[b"SELECT", database.to_string().as_bytes()])?;
+                true
+            }
+            Some(false) => false,
+            None => try_select(&mut self.client, database)?,
+        };
+        self.exists.insert(database, exists);
+        if exists {
             self.database = database;
         }
-        Ok(())
+        Ok(exists)
     }
 
     /// Reads some keys from a cursor on; `b"0"` is the start of an iteration. Returns the next cursor, which is `b"0"` after the
-    /// last keys.
+    /// last keys. A database that the server does not have has no keys.
     pub(super) fn scan(&mut self, database: u8, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Bytes>), Failure> {
-        self.select(database)?;
+        if !self.select(database)? {
+            return Ok((b"0".to_vec(), Vec::new()));
+        }
         let Answer::Parts(parts) = self.client.ask(&[b"SCAN", cursor, b"COUNT", STEP_KEYS])? else {
             return Err(self.client.unexpected("SCAN").into());
         };
@@ -108,7 +129,9 @@ impl Keys {
 
     /// Reads the states of keys of a database, in their order. Value and expiry of a key belong together.
     pub(super) fn read(&mut self, database: u8, keys: &[Bytes]) -> Result<Vec<State>, Failure> {
-        self.select(database)?;
+        if !self.select(database)? {
+            return Ok(vec![State::Absent; keys.len()]);
+        }
         let mut states = Vec::with_capacity(keys.len());
         self.read_into(keys, &mut states)?;
         let bytes_of = |state: &State| if let State::String(value, _) = state { value.len() } else { 0 };
@@ -178,7 +201,9 @@ impl Keys {
 
     /// Returns the names of the types of keys; `none` for an absent key.
     pub(super) fn types(&mut self, database: u8, keys: &[Bytes]) -> Result<Vec<String>, Failure> {
-        self.select(database)?;
+        if !self.select(database)? {
+            return Ok(vec!["none".to_owned(); keys.len()]);
+        }
         for key in keys {
             self.client.send(&[b"TYPE", key])?;
         }
@@ -193,6 +218,19 @@ impl Keys {
             }
         }
         refused.map_or(Ok(types), |error| Err(self.client.refused(&error).into()))
+    }
+}
+
+/// Selects a database other than 0. Returns false if the server does not have it. Kvrocks accepts every number and selects nothing:
+/// it has one set of keys, in which equal keys of two databases would replace each other.
+pub(super) fn try_select(client: &mut Client, database: u8) -> Result<bool, Failure> {
+    client.send(&[b"SELECT", NO_DATABASE])?;
+    client.send(&[b"SELECT", database.to_string().as_bytes()])?;
+    let is_ignored = !matches!(client.receive()?, Answer::Error(_));
+    match client.receive()? {
+        Answer::Error(error) if error.contains("out of range") => Ok(false),
+        Answer::Error(error) => Err(client.refused(&error).into()),
+        _ => Ok(!is_ignored),
     }
 }
 

@@ -124,6 +124,31 @@ fn running_esker_is_copied_by_passes_and_differences_are_counted() {
 }
 
 #[test]
+fn server_without_databases_gets_keys_of_database_0_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let (one, other) = (Serving::start(at, &["--dir", "one"]), Serving::start(at, &["--dir", "other"]));
+    let (from, to) = (one.word("resp").to_owned(), like_kvrocks(other.word("resp")));
+    one.ask("SET key a\r\nSELECT 3\r\nSET key b\r\nSET more c");
+    let (code, said, why) = call(at, &["import", "--from", &from, "--to", &to]);
+    assert!(code == Some(1) && said.contains("compared 1 keys: 2 missing"), "{said}{why}");
+    assert!(why.contains("database 3: the target does not have it"), "{why}");
+    assert_eq!(other.ask("GET key\r\nDBSIZE"), "$1\r\na\r\n:1\r\n+OK\r\n");
+}
+
+#[test]
+fn keys_of_databases_that_the_source_lacks_are_extra() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let (one, other) = (Serving::start(at, &["--dir", "one"]), Serving::start(at, &["--dir", "other"]));
+    let (from, to) = (like_kvrocks(one.word("resp")), other.word("resp").to_owned());
+    one.ask("SET key a");
+    other.ask("SET key a\r\nSELECT 3\r\nSET key b");
+    let (code, said, why) = call(at, &["import", "--from", &from, "--to", &to, "--only-verify"]);
+    assert!(code == Some(1) && said.contains("compared 1 keys: 1 only in the target"), "{said}{why}");
+}
+
+#[test]
 fn key_of_another_type_that_get_returns_is_not_extra() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
