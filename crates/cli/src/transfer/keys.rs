@@ -83,6 +83,21 @@ impl Keys {
         }
     }
 
+    /// Returns true if the server has no keys. Database 0 is read, because Kvrocks counts its keys only on demand.
+    pub(super) fn is_empty(&mut self) -> Result<bool, Failure> {
+        if self.databases()?.iter().any(|(database, keys)| *database > 0 && *keys > 0) {
+            return Ok(false);
+        }
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, names) = self.scan(0, &cursor)?;
+            if !names.is_empty() || next == b"0" {
+                return Ok(names.is_empty());
+            }
+            cursor = next;
+        }
+    }
+
     /// Selects a database. Returns false if the server does not have it.
     fn select(&mut self, database: u8) -> Result<bool, Failure> {
         if self.database == database {
