@@ -19,6 +19,12 @@ const READ_BYTES: usize = 1 << 20;
 /// A database number that no server has. A server that selects it ignores SELECT.
 const NO_DATABASE: &[u8] = b"2147483647";
 
+/// Beginning of the answer to a transaction that is refused as a whole.
+const REFUSED_ANSWER: &str = "EXECABORT";
+
+/// Number of times that a key outside a transaction is read while its expiry changes.
+const READS_ALONE: usize = 3;
+
 /// Esker's answer if a record that a transaction reads is damaged.
 const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
 
@@ -160,7 +166,7 @@ impl Keys {
     }
 
     /// Reads keys in one transaction; one by one if the server lacks the memory for all of them together, or if one of their
-    /// records is damaged.
+    /// records is damaged; without a transaction if it lacks the memory for one of them.
     fn read_into(&mut self, keys: &[Bytes], states: &mut Vec<State>) -> Result<(), Failure> {
         let expiry: &[u8] = if self.has_expiry_times { b"PEXPIRETIME" } else { b"PTTL" };
         self.client.send(&[b"MULTI"])?;
@@ -187,6 +193,12 @@ impl Keys {
                 states.push(State::Damaged);
                 Ok(())
             }
+            Answer::Error(error)
+                if keys.len() == 1 && refused.is_none() && error.starts_with(REFUSED_ANSWER) =>
+            {
+                states.push(self.read_alone(&keys[0], expiry)?);
+                Ok(())
+            }
             // The error while commands were queued is more specific.
             Answer::Error(error) if keys.len() == 1 || refused.is_some() => {
                 Err(self.client.refused(&refused.unwrap_or(error)).into())
@@ -195,6 +207,22 @@ impl Keys {
                 keys.iter().try_for_each(|key| self.read_into(std::slice::from_ref(key), states))
             }
             _ => Err(self.client.unexpected("EXEC").into()),
+        }
+    }
+
+    /// Reads a key without a transaction, again if its expiry changes meanwhile.
+    fn read_alone(&mut self, key: &[u8], expiry: &[u8]) -> Result<State, Failure> {
+        let mut reads = 1;
+        loop {
+            for words in [[expiry, key], [b"GET", key], [expiry, key]] {
+                self.client.send(&words)?;
+            }
+            let (before, value, after) =
+                (self.client.receive()?, self.client.receive()?, self.client.receive()?);
+            if before == after || reads == READS_ALONE {
+                return self.state(value, &after);
+            }
+            reads += 1;
         }
     }
 

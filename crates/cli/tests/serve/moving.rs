@@ -172,6 +172,20 @@ fn key_of_another_type_that_get_returns_is_not_extra() {
     assert!(code == Some(0) && said.contains("compared 1 keys: no differences"), "{said}{why}");
 }
 
+/// A transaction takes several times the memory of a value.
+#[test]
+fn value_that_fits_in_no_transaction_is_read_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let (one, other) = (Serving::start(at, &["--dir", "one"]), Serving::start(at, &["--dir", "other"]));
+    let (from, to) = (one.word("resp").to_owned(), other.word("resp").to_owned());
+    one.ask("SETRANGE long 1999999 x\r\nPEXPIREAT long 4102444800123\r\nSET short y");
+    let refused = one.ask("MULTI\r\nGET long\r\nPEXPIRETIME long\r\nEXEC");
+    assert!(refused.contains("client-memory-each"), "{:.200}", refused);
+    let (code, said, why) = call(at, &["import", "--from", &from, "--to", &to]);
+    assert!(code == Some(0) && said.contains("compared 2 keys: no differences"), "{said}{why}");
+}
+
 /// The first call copies to an empty target: a key that the source deletes before the second call is not a key of the target's own.
 #[test]
 fn passes_resumed_after_a_kill_delete_keys_that_the_source_deleted() {
