@@ -275,6 +275,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(SlowReplicaBelieved, "esker_cluster", "group::confirmations::tests::replica_with_slow_clock_is_not_recent"),
     row(DamageNotReported, "cluster", "healing::damaged_records_of_leaders_and_others_are_healed"),
     row(DamagedLeaderStays, "cluster", "healing::damaged_records_of_leaders_and_others_are_healed"),
+    row(SnapshotOfDamageSent, "cluster", "installs::leader_with_a_damaged_record_empties_no_voter"),
     row(OldMemberConfirmed, "esker_cluster", "group::confirmations::tests::confirmation_of_an_earlier_member_is_none"),
     row(HeldEntriesVoided, "cluster", "installs::late_snapshot_voids_no_entries_that_the_node_holds"),
     row(LatePartTaken, "cluster", "installs::late_first_part_does_not_begin_an_installation_anew"),

@@ -533,6 +533,8 @@ bugs! {
     DamageNotReported,
     /// A leader whose own record is damaged is asked to write it again.
     DamagedLeaderStays,
+    /// A leader with a damaged record begins to send a voter a snapshot.
+    SnapshotOfDamageSent,
     /// A confirmation of a leader to a replica is believed after a snapshot or a restart of its member, too.
     OldMemberConfirmed,
 

@@ -7,7 +7,7 @@ use esker_device::Runtime;
 use esker_simulated::Random;
 
 use crate::machines::Machines;
-use crate::support::Tiers;
+use crate::support::{Tiers, damage_value};
 
 /// Number of keys: their values fill several segments.
 const KEYS: u64 = 80;
@@ -18,22 +18,9 @@ fn value(key: u64) -> Vec<u8> {
     (0..250).flat_map(|_| random.below(u64::MAX).to_le_bytes()).collect()
 }
 
-/// Damages the record of a key on the devices of a machine. The same bytes are in the log of the group, where damage is not meant.
+/// Damages the record of a key on the devices of a machine.
 async fn damage(machines: &Machines, machine: u64, key: u64) {
-    let (store, devices, wanted) = (machines.running(machine).store, machines.devices(machine), value(key));
-    let before = store.verify().await.expect("it is open").damages;
-    for device in devices.all() {
-        let bytes = device.snapshot();
-        let places = bytes.windows(64).enumerate().filter(|(_, window)| *window == &wanted[..64]);
-        for (at, _) in places {
-            device.corrupt(at as u64, 0x55);
-            if store.verify().await.expect("it is open").damages > before {
-                return;
-            }
-            device.corrupt(at as u64, 0x55);
-        }
-    }
-    panic!("the record of {key} is in no sealed segment of machine {machine}");
+    damage_value(&machines.running(machine).store, &machines.devices(machine), &value(key)).await;
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn member_of_a_cluster_is_not_opened_alone() {
     world.crash();
 }
 
-/// Whoever gives a tier a log need not know how large its devices are.
+/// The number of segments is a maximum, because the size of a device is known only when it is opened.
 #[test]
 fn log_takes_a_quarter_of_a_small_tier_and_a_smaller_one_is_refused() {
     let world = SimRuntime::new(3);
