@@ -13,8 +13,9 @@ use super::{Group, Instance, Slot};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge the older
-/// half of their entries although followers need it, above the third all of them, and this node proposes no entries.
+/// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, and those that do not lead purge the older
+/// half of their entries; above the second, leaders do so although followers need it; above the third all purge up to their floors,
+/// and this node proposes no entries.
 const FULL: [u64; 3] = [3, 4, 5];
 /// Part of the log's bytes for entries of all groups that this node proposed and that are not applied yet. Three nodes that each
 /// use it up leave room for the entries of one another below `FULL_WITH_ENTRIES`: otherwise all would wait for each other.
@@ -116,7 +117,7 @@ impl Group {
         if let Some(copied) = self.copied_through() {
             through = through.min(copied);
         }
-        if self.is_above(1) {
+        if self.is_above(observed.brief.is_ready.into()) {
             through = through.max(kept.older_half(applied.bytes));
         }
         if self.is_above(2) {
