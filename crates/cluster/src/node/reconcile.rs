@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use super::core::Node;
@@ -226,6 +227,13 @@ impl Node {
 
     async fn hand_over(&self, replica: &Group, to: u64, state: &State) {
         let group = replica.number();
+        if let Ok(PeerResponse::Damage(damage)) = self.call(to, PeerRequest::Damage).await
+            && damage.groups >> group & 1 == 1
+            && !planted(Bug::DamagedNodeLeadsAgain)
+        {
+            tracing::info!("group {group} stays here until the copy on node {to:016x} is healed");
+            return self.ended(group, state, Some((AFTER_TRANSFER, AFTER_TRANSFER)));
+        }
         let pause = match replica.transfer(to).await {
             Ok(()) => {
                 self.transfers.fetch_add(1, Ordering::Relaxed);

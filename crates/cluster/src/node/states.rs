@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use super::core::Node;
 use crate::group::{Group, Role};
 use crate::levels::Program;
-use crate::peers::{PeerRequest, PeerResponse, ReplicaState};
+use crate::peers::{NodeDamage, PeerRequest, PeerResponse, ReplicaState};
 
 /// Rounds between two questions for the states of another node.
 const ROUNDS: u64 = 5;
@@ -23,6 +23,8 @@ pub(super) struct PeerStates(Mutex<Answers>);
 struct Answers {
     /// With the time of each.
     of_node: BTreeMap<u64, (Duration, BTreeMap<u8, ReplicaState>)>,
+    /// Damage of other nodes.
+    damage: BTreeMap<u64, NodeDamage>,
     /// Programs of other nodes.
     programs: BTreeMap<u64, Program>,
     /// Nodes that are being asked.
@@ -53,6 +55,14 @@ impl Node {
         let answers = self.peer_states.0.lock();
         let (at, states) = answers.of_node.get(&node)?;
         (self.runtime().now().saturating_sub(*at) <= AGE_MAX).then(|| states.clone())
+    }
+
+    /// Returns the damage of a node that is not healed yet, as it said when it last answered.
+    pub(super) fn known_damage(&self, node: u64) -> NodeDamage {
+        match node == self.identity.node {
+            true => self.own_damage(),
+            false => self.peer_states.0.lock().damage.get(&node).copied().unwrap_or_default(),
+        }
     }
 
     /// Returns the program of a node, as it said when it last answered.
@@ -101,8 +111,15 @@ impl Node {
                     true => Err(String::new()),
                     false => node.program_of(other).await,
                 };
+                let damage = match round.is_multiple_of(ROUNDS * 4) {
+                    true => node.call(other, PeerRequest::Damage).await,
+                    false => Err(String::new()),
+                };
                 let mut answers = node.peer_states.0.lock();
                 answers.asked.remove(&other);
+                if let Ok(PeerResponse::Damage(damage)) = damage {
+                    answers.damage.insert(other, damage);
+                }
                 if answer.is_err() {
                     // It may come back with another program.
                     answers.programs.remove(&other);

@@ -5,6 +5,7 @@
 //! configured rate or, without one, so that a pass takes a week. It moves and writes nothing: damage is counted and logged, and
 //! reading it remains an error.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,7 @@ impl Scrub<'_> {
         self.pause((held / 16).clamp(1, FIRST_BYTES), held).await?;
         let segments: Vec<_> = sealed_segments(self.space).collect();
         self.space.scrubbed.begin(segments.len() as u64);
+        let mut unreadable = BTreeMap::new();
         for (tier, slot) in segments {
             let mut segment = SegmentVerification::begin(self.space, self.catalog, tier, slot).await?;
             self.pause(segment.verdict.bytes, held).await?;
@@ -69,9 +71,13 @@ impl Scrub<'_> {
             }
             let verdict = segment.verdict;
             self.space.counters.count_scrubbed(verdict.bytes, verdict.damaged.len() as u64);
-            self.tell(tier, &verdict.damaged);
+            self.tell(&verdict.damaged);
+            unreadable.extend(verdict.unreadable.map(|error| ((tier, slot), Some(error))));
             self.space.scrubbed.advance();
         }
+        let unreadable = self.catalog.report_unreadable(unreadable).await;
+        self.space.counters.count_scrubbed(0, unreadable.len() as u64);
+        self.tell(&unreadable);
         let tiers = self.space.tiers().filter(|_| !planted(Bug::ScrubSkipsSuperblocks));
         let damaged = self.space.superblocks.damaged_copies(tiers).await?;
         self.space.counters.count_scrubbed(0, damaged.len() as u64);
@@ -82,9 +88,9 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn tell(&self, tier: TierName, damaged: &[Error]) {
+    fn tell(&self, damaged: &[Error]) {
         for error in damaged {
-            tracing::error!(tier = tier.name(), %error, "scrub: damage; restore the key, or put or delete it");
+            tracing::error!(%error, "scrub: damage; restore the key, or put or delete it");
         }
     }
 

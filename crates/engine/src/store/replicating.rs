@@ -16,6 +16,17 @@ impl Store {
         let _is_first = self.space.damage_watch.set(watch);
     }
 
+    /// Returns true if the record of a key is, or may be, lost in damage that did not tell its key: so that a cluster finds such
+    /// keys by those of another copy.
+    ///
+    /// # Errors
+    /// `Closed` after a close.
+    pub async fn is_in_damage(&self, key: &[u8]) -> Result<bool> {
+        self.space.health.check_open()?;
+        let database = self.catalog.database_of(self.database, key);
+        self.catalog.is_in_damage(key, &self.catalog.hash_in(database, key)).await
+    }
+
     /// Makes this a replicated store: from now on, writes are proposed to `replicator`, and take effect when the returned
     /// [`Applier`] applies them. It is called once, before the store serves anything.
     ///

@@ -2,8 +2,6 @@
 //! leads to the records in it, which are read one by one.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::future::poll_fn;
-use std::task::Poll;
 
 use esker_index::{Cursor, Keyspace, Pointer};
 use futures_util::future::join_all;
@@ -11,6 +9,7 @@ use futures_util::future::join_all;
 use super::{LogItem, LogScan, Scanner, of_record};
 
 use crate::base::error::{Error, Result};
+use crate::base::waiting::yield_now;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
 use crate::catalog::scans::VisitedRecord;
@@ -155,17 +154,4 @@ impl Scanner {
         }
         found
     }
-}
-
-/// Lets other tasks of the executor run.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -1,0 +1,113 @@
+//! Finds the keys of damaged records that did not tell them, by the keys of other copies. See
+//! `docs/decisions/0054-repair-from-peers.md`.
+//!
+//! 1. A verification, the scrub or the collector reports damage without a key: it names the group alone.
+//! 2. If this node leads the group, it hands over: another copy is sound.
+//! 3. Another copy that has applied at least as much lists its keys, page by page. Of each key the index here tells if its record is
+//!    in the damaged part.
+//! 4. Those keys are healed as any damaged record is (`healing`). The list of a copy that is damaged itself is used, but another copy
+//!    is asked as well.
+//!
+//! A search that is interrupted, by a crash or a change of the members, changed nothing: the damage is reported and searched again.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use futures_util::future::select;
+
+use super::core::Node;
+use crate::peers::{NodeDamage, PeerRequest, PeerResponse};
+
+/// Time after which a search that could not begin is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Pause while too many keys wait to be healed.
+const FULL: Duration = Duration::from_secs(1);
+
+/// Searches one group after the other until the node stops.
+pub(super) async fn run(node: Arc<Node>) {
+    while !node.has_stopped.load(Ordering::Relaxed) {
+        let is_put_off = node.table.load().is_paused || node.lacks_room();
+        let next = node.healing.next_search(node.runtime().now()).filter(|_| !is_put_off);
+        let Some((group, covers)) = next else {
+            select(Box::pin(node.healing.search_wanted.notified()), node.runtime().sleep(AGAIN)).await;
+            continue;
+        };
+        let found = node.search(group).await;
+        match &found {
+            Ok(keys) => {
+                tracing::warn!(
+                    group,
+                    keys,
+                    "all keys of damage that did not tell them are known, and are being healed"
+                );
+                node.healing.searched.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(why) => {
+                tracing::warn!(group, %why, "the keys of damaged records cannot be found by another copy yet")
+            }
+        }
+        node.healing.end_search(group, found.ok().map(|_| covers), node.runtime().now());
+    }
+}
+
+impl Node {
+    /// Returns the damage of this node that is not healed yet.
+    pub(super) fn own_damage(&self) -> NodeDamage {
+        let (groups, keys) = (self.healing.damaged_groups(), self.healing.count() as u64);
+        NodeDamage { groups, keys, lacks_room: groups != 0 && self.lacks_room() }
+    }
+
+    /// Returns true if the records of this node exceed the devices that are left, so that none can be written again.
+    pub(super) fn lacks_room(&self) -> bool {
+        let stats = self.meta.stats();
+        stats.live_bytes > stats.user_limit_bytes
+    }
+
+    /// Finds the damaged keys of a group. Returns their number once all are known.
+    async fn search(&self, group: u8) -> Result<u64, String> {
+        let replica = self.replica(group).ok_or("there is no such group")?;
+        if replica.ready_term().is_ok() {
+            self.hand_over_damaged(group).await?;
+        }
+        let status = replica.status();
+        let mut why = "no other node with a copy answers".to_owned();
+        for voter in status.voters.into_iter().filter(|voter| *voter != self.identity.node) {
+            match self.search_by(group, voter, status.applied).await {
+                Ok((keys, true)) => return Ok(keys),
+                Ok((_, false)) => why = "the copies that answer are damaged as well".into(),
+                Err(failed) => why = failed,
+            }
+        }
+        Err(why)
+    }
+
+    /// Finds the damaged keys among those of another copy. Returns their number, and true if that copy has listed all its keys.
+    async fn search_by(&self, group: u8, voter: u64, applied: u64) -> Result<(u64, bool), String> {
+        let (mut cursor, mut count, mut is_whole) = (0, 0, true);
+        let store = self.keys_of(group).map_err(|error| error.to_string())?;
+        loop {
+            let list = match self.call(voter, PeerRequest::Keys { group, applied, cursor }).await? {
+                PeerResponse::Keys(list) => list,
+                PeerResponse::Refused(why) => return Err(why),
+                other => return Err(format!("node {voter:016x} answered with {other:?}")),
+            };
+            is_whole &= !list.is_damaged;
+            for key in list.keys {
+                if store.is_in_damage(&key).await.map_err(|error| error.to_string())? {
+                    count += 1;
+                    while !self.healing.add(group, &key) {
+                        if self.has_stopped.load(Ordering::Relaxed) {
+                            return Err("the node is ending".into());
+                        }
+                        self.runtime().sleep(FULL).await;
+                    }
+                }
+            }
+            match list.next {
+                Some(next) => cursor = next,
+                None => return Ok((count, is_whole)),
+            }
+        }
+    }
+}
