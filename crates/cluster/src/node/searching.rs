@@ -7,6 +7,7 @@
 //!    in the damaged part.
 //! 4. Those keys are healed as any damaged record is (`healing`). The list of a copy that is damaged itself is used, but another copy
 //!    is asked as well.
+//! 5. The search is repeated until it finds no damaged key. Then the index forgets the records in lost segments.
 //!
 //! A search that is interrupted, by a crash or a change of the members, changed nothing: the damage is reported and searched again.
 
@@ -35,19 +36,19 @@ pub(super) async fn run(node: Arc<Node>) {
         };
         let found = node.search(group).await;
         match &found {
-            Ok(keys) => {
-                tracing::warn!(
-                    group,
-                    keys,
-                    "all keys of damage that did not tell them are known, and are being healed"
-                );
+            Ok(0) => {
+                tracing::warn!(group, "all records of damage that did not tell its keys are healed");
                 node.healing.searched.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(keys) => {
+                tracing::warn!(group, keys, "all keys of damage that did not tell them are being healed")
             }
             Err(why) => {
                 tracing::warn!(group, %why, "the keys of damaged records cannot be found by another copy yet")
             }
         }
-        node.healing.end_search(group, found.ok().map(|_| covers), node.runtime().now());
+        let is_healed = found == Ok(0);
+        node.healing.end_search(group, is_healed.then_some(covers), node.runtime().now());
     }
 }
 
@@ -64,16 +65,19 @@ impl Node {
         stats.live_bytes > stats.user_limit_bytes
     }
 
-    /// Finds the damaged keys of a group. Returns their number once all are known.
+    /// Finds the damaged keys of a group. Returns their number once all are known: 0 if all are healed.
     async fn search(&self, group: u8) -> Result<u64, String> {
         let replica = self.replica(group).ok_or("there is no such group")?;
         if replica.ready_term().is_ok() {
             self.hand_over_damaged(group).await?;
         }
         let status = replica.status();
+        let store = self.keys_of(group).map_err(|error| error.to_string())?;
+        let lost = store.lost_segments();
         let mut why = "no other node with a copy answers".to_owned();
         for voter in status.voters.into_iter().filter(|voter| *voter != self.identity.node) {
             match self.search_by(group, voter, status.applied).await {
+                Ok((0, true)) if !store.forget_lost(&lost).await => why = "a delete is under way".into(),
                 Ok((keys, true)) => return Ok(keys),
                 Ok((_, false)) => why = "the copies that answer are damaged as well".into(),
                 Err(failed) => why = failed,

@@ -183,12 +183,9 @@ fn record_with_an_unreadable_head_is_healed() {
                 machines.figure(machine, "damaged_unknown_total") >= 1.0,
                 "the verification knows the key"
             );
-            machines
-                .until("the record is healed", || machines.figure(machine, "damaged_healed_total") >= 1.0)
-                .await;
+            machines.until("the record is healed", || is_healed(&machines, machine)).await;
             assert_eq!(machines.figure(machine, "damaged_healed_total"), 1.0, "nothing else is written");
         }
-        world.sleep(Duration::from_secs(2)).await;
         check_healed(&machines).await;
     });
     machines.end();
@@ -213,7 +210,8 @@ fn unreadable_segments_are_healed_through_crashes() {
             assert!(!verified.is_sound());
             // While it is paused, nothing is written, every node shows it, and a read is an error or is served.
             machines.until("it is shown", || others.iter().all(|by| is_shown(&machines, *by, damaged))).await;
-            assert_eq!(machines.figure(damaged, "damaged_groups"), 1.0);
+            // The segment may hold records of the meta group, too.
+            assert!(machines.figure(damaged, "damaged_groups") >= 1.0);
             let store = machines.running(damaged).store;
             for key in 0..KEYS {
                 let found = store.get(key.to_le_bytes()).await;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use esker_index::{Cursor, KeyHash, Keyspace, Suspects};
+use esker_index::{Cursor, KeyHash, Keyspace, Standing, Suspects};
 use esker_log::Tier as TierName;
 use esker_seeded_bugs::{Bug, planted};
 
@@ -14,7 +14,7 @@ use crate::base::error::{Error, Result};
 use crate::base::waiting::yield_now;
 use crate::catalog::Catalog;
 use crate::catalog::place::Place;
-use crate::segments::unidentified::Extent;
+use crate::segments::unidentified::{Extent, LostSegments};
 
 /// Number of pointers that one step of a walk over an index looks at.
 const STEP_ENTRIES: usize = 1 << 14;
@@ -76,20 +76,53 @@ impl Catalog {
         at.filter_map(|location| self.space.unidentified((location.tier, location.slot))).max()
     }
 
-    /// Returns true if the record of a key is, or may be, in damage that did not tell its key: in a segment that is unreadable, or
-    /// in a damaged one and cannot be read. Reads the record only in the second case.
+    /// Returns true if the record of a key is, or may be, in damage that did not tell its key: in a segment that is lost, unless
+    /// another record is the key's, or in a damaged segment and cannot be read.
     ///
     /// # Errors
     /// `Closed`; a failed read is damage.
     pub(crate) async fn is_in_damage(&self, key: &[u8], hash: &KeyHash) -> Result<bool> {
         match self.extent_at(hash) {
             None => Ok(false),
-            Some(Extent::Segment) => Ok(true),
+            Some(Extent::Segment) => Ok(!self.has_other_record(hash).await),
             Some(Extent::Records) => match self.look_up(key, hash).await {
                 Err(error) if error.is_of_reading() => Ok(true),
                 found => found.map(|_| false),
             },
         }
+    }
+
+    /// Returns true if a record outside of lost segments is, or may be, the current one of a key.
+    async fn has_other_record(&self, hash: &KeyHash) -> bool {
+        let Suspects { occupant, exact, unverified } = self.index.suspects(hash);
+        let exact = exact.into_iter().filter(|(other, _)| other == hash).map(|(_, pointer)| pointer);
+        let displaced = unverified.into_iter().map(|known| known.displaced);
+        for pointer in exact.chain(occupant).chain(displaced) {
+            let place = self.unchecked_place(pointer);
+            let at = (place.location.tier, place.location.slot);
+            if self.space.unidentified(at) == Some(Extent::Segment) {
+                continue;
+            }
+            let is_own = self.identify(hash.keyspace(), &place).await.is_ok_and(|known| known.hash == *hash);
+            if is_own && self.index.standing(hash, pointer) != Standing::Dead {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Forgets the records of a keyspace in lost segments, after each of their keys was written again or removed: scans and
+    /// look-ups would otherwise report those records as damaged. Returns false and changes nothing if one of them is current.
+    pub(crate) async fn forget_lost(&self, keyspace: Keyspace, lost: &LostSegments) -> bool {
+        let holders = self.keyspaces_in(|at| lost.0.contains(&at)).await;
+        if holders.values().any(|holders| holders.contains(&keyspace)) {
+            return false;
+        }
+        self.index.drop_dead(keyspace, |pointer| {
+            let location = self.packing.unpack(pointer.get());
+            lost.0.contains(&(location.tier, location.slot))
+        });
+        true
     }
 
     /// Reports a record that a read of a key could not get from the device.

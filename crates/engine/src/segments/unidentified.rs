@@ -2,7 +2,7 @@
 //!
 //! The list is not stored: the next verification finds the damage again. A segment leaves it when its slot is given to another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use esker_log::Tier as TierName;
 use parking_lot::Mutex;
@@ -22,6 +22,10 @@ pub(crate) enum Extent {
 #[derive(Default)]
 pub(crate) struct Unidentified(Mutex<BTreeMap<(TierName, u32), (u64, Extent)>>);
 
+/// Segments that are lost as a whole, at one moment.
+#[derive(Debug)]
+pub struct LostSegments(pub(crate) BTreeSet<(TierName, u32)>);
+
 impl Space {
     /// Notes damage of unknown keys in the segment of a slot.
     pub(crate) fn note_unidentified(&self, (tier, slot): (TierName, u32), extent: Extent) {
@@ -35,5 +39,13 @@ impl Space {
     pub(crate) fn unidentified(&self, (tier, slot): (TierName, u32)) -> Option<Extent> {
         let (segment, extent) = self.unidentified.0.lock().get(&(tier, slot)).copied()?;
         (self.tier(tier).slot(slot).segment() == segment).then_some(extent)
+    }
+    /// Returns the segments that are lost as a whole.
+    pub(crate) fn lost_segments(&self) -> LostSegments {
+        let noted = self.unidentified.0.lock();
+        let lost = noted.iter().filter(|((tier, slot), (segment, extent))| {
+            *extent == Extent::Segment && self.tier(*tier).slot(*slot).segment() == *segment
+        });
+        LostSegments(lost.map(|(at, _)| *at).collect())
     }
 }

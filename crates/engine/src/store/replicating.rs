@@ -7,6 +7,7 @@ use crate::base::damage_watch::DamageWatch;
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::base::replicated::Replicator;
+use crate::segments::unidentified::LostSegments;
 use crate::store::handle::Store;
 use crate::write::apply::Applier;
 
@@ -25,6 +26,17 @@ impl Store {
         self.space.health.check_open()?;
         let database = self.catalog.database_of(self.database, key);
         self.catalog.is_in_damage(key, &self.catalog.hash_in(database, key)).await
+    }
+
+    /// Returns the segments that are known to be lost as a whole, for [`forget_lost`](Self::forget_lost).
+    pub fn lost_segments(&self) -> LostSegments {
+        self.space.lost_segments()
+    }
+
+    /// Forgets the records of this database in lost segments, after [`is_in_damage`](Self::is_in_damage) has returned false for
+    /// each key that the other copies have. Returns false if an index entry still leads there: then a write is under way.
+    pub async fn forget_lost(&self, lost: &LostSegments) -> bool {
+        self.catalog.forget_lost(self.catalog.keyspace(self.database), lost).await
     }
 
     /// Makes this a replicated store: from now on, writes are proposed to `replicator`, and take effect when the returned

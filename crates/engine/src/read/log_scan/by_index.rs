@@ -119,6 +119,10 @@ impl Scanner {
             return errors;
         }
         let catalog = &self.reader.catalog;
+        for Unreadable { place, .. } in &visit.unreadable {
+            // So that the index leads to the record no longer if its own key displaced it.
+            catalog.verify_unreadable(keyspace, place).await;
+        }
         let known = self.pointers_into(visit, keyspace).await;
         for Unreadable { place, reason } in &visit.unreadable {
             // Reads the pointer first: if the segment still exists afterwards, the pointer led to it.
