@@ -14,6 +14,9 @@ pub(super) const KEYS_MAX: usize = 10_000;
 /// without end.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(3600));
 
+/// Longest pause after a search that was not complete, or found keys: it has work left.
+const UNFINISHED: Duration = Duration::from_secs(40);
+
 /// The search for the damaged keys of a group.
 #[derive(Default)]
 struct Search {
@@ -80,6 +83,9 @@ impl Healing {
         search.done = covers.unwrap_or(search.done);
         let is_recent = now < search.not_before + PAUSES.1;
         search.pause = if is_recent { (search.pause * 2).clamp(PAUSES.0, PAUSES.1) } else { PAUSES.0 };
+        if covers.is_none() {
+            search.pause = search.pause.min(UNFINISHED);
+        }
         search.not_before = now + search.pause;
     }
 
