@@ -60,12 +60,13 @@ def run(*words, check=True):
 class Network:
     """A bridge with a namespace for each node; rules of nftables on the bridge cut single directions silently."""
 
-    def __init__(self):
+    def __init__(self, count=NODES):
+        self.count = count
         self.down()
         run("ip", "link", "add", "eskbr", "type", "bridge")
         run("ip", "addr", "add", "10.78.0.254/24", "dev", "eskbr")
         run("ip", "link", "set", "eskbr", "up")
-        for node in range(1, NODES + 1):
+        for node in range(1, self.count + 1):
             run("ip", "netns", "add", f"esk{node}")
             run("ip", "link", "add", f"eskv{node}", "type", "veth", "peer", "name", "eth0", "netns", f"esk{node}")
             run("ip", "link", "set", f"eskv{node}", "master", "eskbr", "up")
@@ -84,7 +85,7 @@ class Network:
         run("nft", "flush", "chain", "bridge", "esk", "f")
 
     def down(self):
-        for node in range(1, NODES + 1):
+        for node in range(1, self.count + 1):
             run("ip", "netns", "del", f"esk{node}", check=False)
             run("ip", "link", "del", f"eskv{node}", check=False)
         run("ip", "link", "del", "eskbr", check=False)
@@ -92,7 +93,8 @@ class Network:
 
 
 class Node:
-    def __init__(self, number, binary, directory):
+    def __init__(self, number, binary, directory, count=NODES, options=("--capacity-limit", "2g")):
+        self.count, self.options = count, options
         self.number, self.binary, self.directory, self.process = number, binary, directory, None
         self.address = f"10.78.0.{number}:6379"
         self.store = os.path.join(directory, f"node{number}")
@@ -107,9 +109,9 @@ class Node:
             words += ["env", f"LD_PRELOAD={FAKETIME[0]}", f"FAKETIME={self.faketime}"]
         store = os.path.join(self.store, "store")
         words += [self.binary, "serve", "--dir", store, "--resp", self.address, "--allow-unauthenticated"]
-        words += ["--cluster", own, "--cluster-allow-plain", "--cluster-secret", "s", "--memory", "256m", "--capacity-limit", "2g"]
+        words += ["--cluster", own, "--cluster-allow-plain", "--cluster-secret", "s", "--memory", "256m", *self.options]
         if not self.is_founder or os.path.exists(store):
-            words += ["--join", ",".join(f"10.78.0.{other}:16379" for other in range(1, NODES + 1) if other != self.number)]
+            words += ["--join", ",".join(f"10.78.0.{other}:16379" for other in range(1, self.count + 1) if other != self.number)]
         else:
             words += ["--cluster-new"]
         os.makedirs(self.store, exist_ok=True)
@@ -248,7 +250,8 @@ class Client:
 
 
 class History:
-    def __init__(self):
+    def __init__(self, prefix="list", count=KEYS, pause_s=0):
+        self.keys, self.pause_s = [b"%s:%d" % (prefix.encode(), number) for number in range(count)], pause_s
         self.lock = threading.Lock()
         self.acknowledged = {}  # token: (key, time of the answer)
         self.open, self.refused = {}, {}
@@ -264,8 +267,8 @@ class History:
 def work(number, nodes, history, stop):
     client, count = Client(nodes), 0
     chooser = random.Random(number)
-    while not stop.is_set():
-        key = b"list:%d" % chooser.randrange(KEYS)
+    while not stop.wait(chooser.uniform(0, 2 * history.pause_s)):
+        key = chooser.choice(history.keys)
         until = time.monotonic() + 30
         began = time.monotonic()
         if chooser.random() < 0.5:
@@ -350,6 +353,17 @@ def check_with_porcupine(history, directory):
     done = subprocess.run(command, cwd=os.path.join(HERE, "..", "porcupine"), capture_output=True, text=True)
     print(done.stdout.strip())
     return None if done.returncode == 0 else f"porcupine: {done.stdout}{done.stderr}"
+
+
+def read_lists(nodes, history):
+    """Returns the tokens of each list."""
+    client, final = Client(nodes), {}
+    for key in history.keys:
+        answer = client.ask([b"GET", key], time.monotonic() + 30)
+        if answer is not None and answer[:1] != b"$":
+            raise SystemExit(f"GET {key.decode()}: {answer.decode(errors='replace')}")
+        final[key] = [] if answer is None else answer[1:].split(b",")[1:]
+    return final
 
 
 def check(history, final):
@@ -545,12 +559,7 @@ def main():
         stop.set()
         for worker in workers:
             worker.join()
-        client, final = Client(nodes), {}
-        for number in range(KEYS):
-            key = b"list:%d" % number
-            answer = client.ask([b"GET", key], time.monotonic() + 30)
-            final[key] = [] if answer is None else answer[1:].split(b",")[1:]
-        violation = violation or check(history, final)
+        violation = violation or check(history, read_lists(nodes, history))
         if arguments.porcupine:
             violation = violation or check_with_porcupine(history, directory)
         if violation is None:

@@ -24,7 +24,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(WriteCutWithinUnit, "esker_device", "split_writes::tests::cuts_lie_on_multiples_of_what_a_command_holds"),
     row(StripeSubmittedInParts, "esker_device", "split_writes::tests::units_longer_than_a_command_are_one_piece"),
     row(ShortTransferIsWhole, "esker_device", "file::tests::short_transfers_go_on_from_the_last_whole_block"),
-    row(BufferFreedWithFuture, "conformance", "a_small_ring_without_registered_memory"),
+    row(BufferFreedWithFuture, "esker_device", "split_writes::tests::bytes_outlive_a_dropped_answer"),
     row(SecondOpener, "esker_device", "private::tests::a_private_file_has_one_opener_and_no_other_readers"),
 
     row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
@@ -291,7 +291,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ConnectorProofIgnored, "wire", "secrets::changed_identity_voids_the_proof"),
     row(ListenerProofIgnored, "wire", "secrets::listening_side_must_prove_the_secret"),
     row(ChallengeRepeats, "wire", "secrets::replayed_hello_does_not_answer_a_new_challenge"),
-    row(CopyWithoutLog, "serve", "cluster::backups::backup_under_writes_is_restored_into_another_size"),
+    row(CopyWithoutLog, "cluster", "copies::copy_has_what_was_written_while_its_keys_were_read"),
     row(MissingGroupsEmptied, "cluster", "recovering::recovery_without_a_group_needs_its_number"),
     row(EarlierProgram, "wire", "levels::program_without_level_is_refused_and_disconnected"),
     row(LowerLevelAdmitted, "wire", "levels::program_without_level_is_refused_and_disconnected"),

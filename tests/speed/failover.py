@@ -36,8 +36,8 @@ def slot_of(key):
 
 
 class Cluster:
-    def __init__(self, binary, directory, groups, port):
-        self.binary, self.directory, self.groups, self.port = binary, directory, groups, port
+    def __init__(self, binary, directory, groups, port, limit="2g"):
+        self.binary, self.directory, self.groups, self.port, self.limit = binary, directory, groups, port, limit
         self.processes = {}
 
     def resp(self, node):
@@ -48,7 +48,7 @@ class Cluster:
         words += ["--cluster", f"127.0.0.1:{self.port + 100 + node}", "--cluster-secret", "s"]
         words += ["--cluster-new", "--cluster-groups", str(self.groups)] if found else []
         words += [] if node == 1 else ["--join", f"127.0.0.1:{self.port + 101}"]
-        words += ["--memory", "256m", "--capacity-limit", "2g"]
+        words += ["--memory", "256m", "--capacity-limit", self.limit]
         log = open(f"{self.directory}/n{node}.log", "a")
         self.processes[node] = subprocess.Popen(words, stdout=log, stderr=log)
 
@@ -250,4 +250,5 @@ def main():
         shutil.rmtree(directory, ignore_errors=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -207,6 +207,27 @@ def opening(esker, drives):
         drives.drop(device)
 
 
+def find_segments(esker, drives):
+    """Time of the search for segments after all superblocks of 61.44 TB were lost."""
+    device = drives.new(61_440 * TB // 1000)
+    server = Server(esker, device, memory="1g")
+    server.put(range(KEYS), lambda key: b"%065d" % key)
+    server.make_durable()
+    server.kill()
+    with open(device, "r+b") as drive:
+        first = drive.read(4096)
+        for offset in copy_offsets(first):
+            drive.seek(offset)
+            drive.write(bytes(len(first)))
+        drive.flush()
+        os.fsync(drive.fileno())
+    for _ in range(2):
+        began = time.monotonic()
+        found = run(esker, "repair", device, "--find-segments").splitlines()[0]
+        print(f"{time.monotonic() - began:.1f} s: {found}")
+    drives.drop(device)
+
+
 CRC32C = [0] * 256
 for byte in range(256):
     crc = byte
@@ -222,20 +243,28 @@ def crc32c(text):
     return crc ^ 0xFFFFFFFF
 
 
+def number(copy, offset, length=8):
+    return int.from_bytes(copy[offset : offset + length], "little")
+
+
+def copy_offsets(first):
+    """Returns the offsets of all copies of a superblock, of which `first` is the first one (docs/format.md)."""
+    payload_end, unit_bytes = 24 + number(first, 20, 4), number(first, 24 + 74 + 8)
+    # The offsets of two far copies come before the empty lists of stripes and moved slots.
+    far = [number(first, payload_end - 32), number(first, payload_end - 24)]
+    return [copy * max(4096, unit_bytes) for copy in range(4)] + far
+
+
 def use_all_slots(device, drive_bytes):
     """Sets `used_slots` (docs/format.md) in all copies of the superblock to the number of slots, and returns it."""
-
-    def number(copy, offset, length=8):
-        return int.from_bytes(copy[offset : offset + length], "little")
 
     with open(device, "r+b") as drive:
         first = drive.read(4096)
         payload_end = 24 + number(first, 20, 4)
-        # The offsets of two far copies come before the empty lists of stripes and moved slots.
-        far = [number(first, payload_end - 32), number(first, payload_end - 24)]
-        segment_bytes, unit_bytes, data_offset = (number(first, 24 + 74 + 8 * field) for field in range(3))
-        slots = (min(max(far), drive_bytes) - data_offset) // segment_bytes
-        for offset in [copy * max(4096, unit_bytes) for copy in range(4)] + far:
+        segment_bytes, _, data_offset = (number(first, 24 + 74 + 8 * field) for field in range(3))
+        offsets = copy_offsets(first)
+        slots = (min(max(offsets), drive_bytes) - data_offset) // segment_bytes
+        for offset in offsets:
             drive.seek(offset)
             copy = bytearray(drive.read(4096))
             copy[24 + 98 : 24 + 102] = slots.to_bytes(4, "little")
@@ -247,7 +276,7 @@ def use_all_slots(device, drive_bytes):
     return slots
 
 
-PARTS = {part.__name__: part for part in (memory, record, collector, wipe, opening)}
+PARTS = {part.__name__: part for part in (memory, record, collector, wipe, opening, find_segments)}
 
 
 def main():

@@ -65,8 +65,10 @@ pub struct GroupInfo {
     pub placed: Vec<u64>,
     /// Bytes of its records on the leader, estimated; 0 if that is not known.
     pub bytes: u64,
-    /// Nodes that vote.
+    /// Nodes that vote. During a change of the members, those before and those after it.
     pub voters: Vec<u64>,
+    /// True if no change of the members is in progress.
+    pub is_settled: bool,
     /// Nodes that receive the log and do not vote.
     pub learners: Vec<u64>,
     /// Index of the last entry in the log here, and of the last one applied here.

@@ -230,6 +230,20 @@ mod tests {
     }
 
     #[test]
+    fn bytes_outlive_a_dropped_answer() {
+        let (pieces, pending, _) = cut(0, 256 << 10);
+        drop(pending);
+        for piece in pieces {
+            let from = piece.offset() as usize;
+            assert!(
+                piece.bytes().iter().zip(from..).all(|(byte, at)| *byte == (at / 512) as u8),
+                "from {from}"
+            );
+            drop(piece.end(Ok(())));
+        }
+    }
+
+    #[test]
     fn the_last_to_end_answers_with_the_first_failure() {
         for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
             let (pieces, pending, file) = cut(0, 384 << 10);

@@ -1,8 +1,11 @@
 //! Rebuilds the superblock of a tier from the identities in its segments, after all copies of it were lost.
 //!
-//! 1. Search for the first segment whose identity says that it lies where it was found. It determines the store: remains of an
-//!    earlier store on the device lie behind, because slots are taken from the lowest number up.
-//! 2. Visit every slot of that store, to find the last slot in use and the last opening.
+//! 1. Search for a segment whose identity says that it lies where it was found: at every possible position at the start of the
+//!    device, then at those of long segments, and last at those of short ones ([`positions`]).
+//! 2. Visit every slot of its store, to find the last slot in use and the last opening. One read covers the end of a slot and the
+//!    start of the next. The first segment determines the store: remains of an earlier store on the device lie behind, because
+//!    slots are taken from the lowest number up. So if a slot below has a segment of another store, the slots of that one are
+//!    visited instead.
 //!
 //! The segments do not tell which keyspaces were cleared, which keyspace a database has, which records have expired for good,
 //! and which segments a closed store had. These come from the superblock of the other tier, or are assumed to be those of a new
@@ -28,13 +31,22 @@ use crate::error::{InspectError, Result};
 use crate::find_superblock::{self, read_head};
 use crate::store::{file_of, not_opened};
 use crate::superblocks::write_copies;
-use crate::watch::Watcher;
+use crate::watch::{Watcher, in_parallel};
 
 /// Length of the parts of a slot that are read, in bytes.
 const PART_BYTES: usize = 4096;
-/// Distance between the positions that are searched in step 1: the length of the shortest segment, of which slots begin at
-/// multiples.
-const SEARCH_BYTES: u64 = 64 << 10;
+/// Length of the shortest segment, in bytes. Slots begin at multiples of it.
+const SHORTEST_BYTES: u64 = 64 << 10;
+/// Length of the longest segment, in bytes.
+const LONGEST_BYTES: u64 = 512 << 20;
+/// Offsets of slot 0 for all write units, of 256 KiB and less, and of up to 4 MiB.
+const DATA_OFFSETS: [u64; 5] = [1 << 20, 2 << 20, 4 << 20, 8 << 20, 16 << 20];
+/// Number of reads in flight.
+const READERS: usize = 16;
+/// Number of positions that are searched together in step 1.
+const SEARCHED_TOGETHER: usize = 1 << 14;
+/// Number of neighbouring slots that a thread visits in step 2.
+const VISITED_TOGETHER: u32 = 256;
 /// Number of openings that may have left no trace in a segment. The rebuilt superblock skips their numbers, because parts of
 /// segments may still have them.
 const EPOCHS_SKIPPED: u64 = 1000;
@@ -67,24 +79,13 @@ pub fn find_segments(
     peer: Option<&Superblock>,
     watcher: &dyn Watcher,
 ) -> Result<FoundTier> {
-    // 1.
-    watcher.begin("searching for segments", source.bytes());
-    let mut is_elsewhere = false;
-    let first = (0..source.bytes()).step_by(SEARCH_BYTES as usize).find_map(|offset| {
-        watcher.advance(SEARCH_BYTES);
-        let identity = SegmentIdentity::parse(&read(source, offset))?;
-        is_elsewhere |= !identity.lies_at(offset);
-        let lies_here = identity.lies_at(offset) && superblock_of(&identity, peer).nonsense().is_none();
-        lies_here.then_some(identity)
-    });
-    let Some(first) = first else {
-        if is_elsewhere {
-            return Err(one_of_several(source));
+    let mut first = search(source, peer, watcher)?;
+    let visit = loop {
+        let visit = Visit::of_all_slots(source, &superblock_of(&first, peer), &first, watcher);
+        match visit.lower.filter(|lower| superblock_of(lower, peer).nonsense().is_none()) {
+            Some(lower) => first = lower,
+            None => break visit,
         }
-        return Err(InspectError::Damaged(format!(
-            "{}: no segment of a store was found; without them the data cannot be interpreted: restore a backup",
-            source.path()
-        )));
     };
     let is_of_several = |peer: &&Superblock| !peer.devices.is_empty() && peer.tier() == first.shape.tier;
     if peer.filter(is_of_several).is_some_and(|peer| peer.secret() == first.secret) {
@@ -100,29 +101,8 @@ pub fn find_segments(
             peer.store_id
         )));
     }
-    // 2.
-    let mut superblock = superblock_of(&first, peer);
-    let (mut segments, mut foreign_segments, mut misplaced_segments, mut epoch) = (0, 0, 0, first.epoch);
-    let segment_bytes = superblock.segment_bytes;
-    let slots = source.bytes().saturating_sub(superblock.data_offset) / segment_bytes;
-    watcher.begin("looking at slots", slots * segment_bytes);
-    for slot in 0..u32::try_from(slots).unwrap_or(u32::MAX) {
-        watcher.advance(segment_bytes);
-        let start = read(source, superblock.data_offset + u64::from(slot) * segment_bytes);
-        if let Some(identity) = SegmentIdentity::parse(&start) {
-            match (identity.slot == slot, identity.is_of(&first.shape, &first.secret)) {
-                (true, true) => {
-                    segments += 1;
-                    epoch = epoch.max(identity.epoch);
-                }
-                (true, false) => foreign_segments += 1,
-                (false, is_of_it) => misplaced_segments += u64::from(is_of_it),
-            }
-        }
-        if is_used(source, &superblock, slot, &start) {
-            superblock.used_slots = slot + 1;
-        }
-    }
+    let Visit { segments, foreign_segments, misplaced_segments, epoch, used_slots, .. } = visit;
+    let superblock = Superblock { used_slots, ..superblock_of(&first, peer) };
     // A few may have been written to the wrong place.
     if misplaced_segments > segments / 4 {
         return Err(one_of_several(source));
@@ -136,7 +116,8 @@ pub fn find_segments(
             peer.epoch
         )));
     }
-    superblock.epoch = peer.map_or(epoch + EPOCHS_SKIPPED, |peer| peer.epoch);
+    let epoch = peer.map_or(epoch + EPOCHS_SKIPPED, |peer| peer.epoch);
+    let superblock = Superblock { epoch, ..superblock };
     Ok(FoundTier {
         path: source.path(),
         tier: first.shape.tier.name(),
@@ -147,18 +128,187 @@ pub fn find_segments(
     })
 }
 
-/// Returns true if the slot has, or had, a segment of this store.
-fn is_used(source: &dyn ReadAt, superblock: &Superblock, slot: u32, start: &[u8]) -> bool {
-    let secret = superblock.secret();
-    match slot_start(start, &secret, slot) {
-        SlotStart::Frame(_) | SlotStart::Free(Some(_)) => return true,
-        SlotStart::Free(None) | SlotStart::Stray { .. } | SlotStart::Unknown => {}
+/// Returns the positions at which segments may begin on a device of `bytes` bytes, in the order in which they are searched.
+/// The segments of a store lie at `d + n * s`, where `s` is their length, a power of two, and `d` one of [`DATA_OFFSETS`].
+///
+/// * At the start all multiples of [`SHORTEST_BYTES`], so that a store whose first slots are in use is found as the first one.
+/// * Then for each length, from the longest to the shortest, the positions that no longer one has. A store with a segment every
+///   `n` slots is found after about `5 * n` reads for each of its segments, however long those are.
+fn positions(bytes: u64) -> impl Iterator<Item = u64> {
+    let start = (0..bytes.min(LONGEST_BYTES)).step_by(SHORTEST_BYTES as usize);
+    let lengths = std::iter::successors(Some(LONGEST_BYTES), |&length| Some(length / 2));
+    let lengths = lengths.take_while(|&length| length >= SHORTEST_BYTES);
+    let of_length = move |length: u64| {
+        let mut offsets = DATA_OFFSETS.map(|offset| offset % length).to_vec();
+        offsets.sort_unstable();
+        offsets.dedup();
+        let multiples = (0..bytes).step_by(length as usize);
+        let all = multiples.flat_map(move |at| offsets.clone().into_iter().map(move |offset| at + offset));
+        all.filter(move |&at| length == LONGEST_BYTES || !may_begin(at, 2 * length))
+    };
+    start.chain(lengths.flat_map(of_length).filter(move |&at| at >= LONGEST_BYTES && at < bytes))
+}
+
+/// Returns true if a segment of `length` bytes may begin at a position.
+fn may_begin(at: u64, length: u64) -> bool {
+    DATA_OFFSETS.iter().any(|offset| at % length == offset % length)
+}
+
+/// Step 1. Returns the identity of a segment that lies where it was written.
+fn search(source: &dyn ReadAt, peer: Option<&Superblock>, watcher: &dyn Watcher) -> Result<SegmentIdentity> {
+    watcher.begin("searching for a segment", source.bytes());
+    let (mut all, mut is_elsewhere) = (positions(source.bytes()), false);
+    loop {
+        let some: Vec<u64> = all.by_ref().take(SEARCHED_TOGETHER).collect();
+        if some.is_empty() {
+            break;
+        }
+        let look = |found: &mut Vec<(u64, SegmentIdentity)>, &offset: &u64| {
+            found.extend(SegmentIdentity::parse(&read(source, offset)).map(|identity| (offset, identity)));
+        };
+        let found = in_parallel(&some, READERS, Vec::new, look).into_iter().flatten();
+        watcher.advance(some.len() as u64 * SHORTEST_BYTES);
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            found.partition(|(offset, identity)| identity.lies_at(*offset));
+        is_elsewhere |= !elsewhere.is_empty();
+        let sound = here.iter().filter(|(_, identity)| superblock_of(identity, peer).nonsense().is_none());
+        if let Some((_, identity)) = sound.min_by_key(|(offset, _)| *offset) {
+            return Ok(*identity);
+        }
     }
-    let end = superblock.data_offset + (u64::from(slot) + 1) * superblock.segment_bytes;
-    let last = read(source, end - PART_BYTES as u64);
-    let last = &last[PART_BYTES - FOOTER_BYTES..];
-    let is_freed = matches!(slot_start(last, &secret, slot), SlotStart::Free(Some(_)));
-    is_freed || Footer::parse(last, &secret, superblock.segment_bytes as u32).is_some()
+    Err(if is_elsewhere {
+        one_of_several(source)
+    } else {
+        InspectError::Damaged(format!(
+            "{}: no segment of a store was found; without them the data cannot be interpreted: restore a backup",
+            source.path()
+        ))
+    })
+}
+
+/// The result of step 2.
+#[derive(Default)]
+struct Visit {
+    /// Segments of the store, of others, and of the store in another slot.
+    segments: u64,
+    foreign_segments: u64,
+    misplaced_segments: u64,
+    epoch: u64,
+    used_slots: u32,
+    /// The slot of the first segment of the store.
+    first_slot: Option<u32>,
+    /// The first segment of another store, if it lies in front of those of the store.
+    lower: Option<SegmentIdentity>,
+}
+
+impl Visit {
+    /// Reads the start and the end of each slot of a store, of which `first` is a segment.
+    fn of_all_slots(
+        source: &dyn ReadAt,
+        superblock: &Superblock,
+        first: &SegmentIdentity,
+        watcher: &dyn Watcher,
+    ) -> Visit {
+        let segment_bytes = superblock.segment_bytes;
+        let slots = source.bytes().saturating_sub(superblock.data_offset) / segment_bytes;
+        let slots = u32::try_from(slots).unwrap_or(u32::MAX);
+        watcher.begin("looking at slots", u64::from(slots) * segment_bytes);
+        let parts: Vec<u32> = (0..slots).step_by(VISITED_TOGETHER as usize).collect();
+        let visit = |visit: &mut Visit, &from: &u32| {
+            let to = from.saturating_add(VISITED_TOGETHER).min(slots);
+            let mut border = Border::read(source, superblock, from);
+            for slot in from..to {
+                let behind = Border::read(source, superblock, slot + 1);
+                visit.see(superblock, first, slot, (border.start(), behind.end()));
+                border = behind;
+            }
+            watcher.advance(u64::from(to - from) * segment_bytes);
+        };
+        let visits = in_parallel(&parts, READERS, Visit::default, visit);
+        let visit = visits.into_iter().fold(Visit::default(), Visit::with);
+        // The slot of `first` too, so that a sector that cannot be read now does not lead back to another store.
+        let first_slot = visit.first_slot.map_or(first.slot, |slot| slot.min(first.slot));
+        Visit { lower: visit.lower.filter(|lower| lower.slot < first_slot), ..visit }
+    }
+
+    fn see(
+        &mut self,
+        superblock: &Superblock,
+        first: &SegmentIdentity,
+        slot: u32,
+        (start, end): (&[u8], &[u8]),
+    ) {
+        if let Some(identity) = SegmentIdentity::parse(start) {
+            match (identity.slot == slot, identity.is_of(&first.shape, &first.secret)) {
+                (true, true) => {
+                    self.segments += 1;
+                    self.epoch = self.epoch.max(identity.epoch);
+                    self.first_slot = Some(self.first_slot.map_or(slot, |before| before.min(slot)));
+                }
+                (true, false) => {
+                    self.foreign_segments += 1;
+                    let at = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
+                    self.lower = lowest(self.lower, Some(identity).filter(|identity| identity.lies_at(at)));
+                }
+                (false, is_of_it) => self.misplaced_segments += u64::from(is_of_it),
+            }
+        }
+        if is_used(superblock, slot, start, end) {
+            self.used_slots = self.used_slots.max(slot + 1);
+        }
+    }
+
+    fn with(self, other: Visit) -> Visit {
+        let both = self.first_slot.into_iter().chain(other.first_slot);
+        Visit {
+            segments: self.segments + other.segments,
+            foreign_segments: self.foreign_segments + other.foreign_segments,
+            misplaced_segments: self.misplaced_segments + other.misplaced_segments,
+            epoch: self.epoch.max(other.epoch),
+            used_slots: self.used_slots.max(other.used_slots),
+            first_slot: both.min(),
+            lower: lowest(self.lower, other.lower),
+        }
+    }
+}
+
+fn lowest(one: Option<SegmentIdentity>, other: Option<SegmentIdentity>) -> Option<SegmentIdentity> {
+    one.into_iter().chain(other).min_by_key(|identity| identity.slot)
+}
+
+/// The last bytes of a slot and the first bytes of the next one.
+struct Border(Buffer);
+
+impl Border {
+    /// Reads across the start of a slot. Unreadable parts are zeros.
+    fn read(source: &dyn ReadAt, superblock: &Superblock, slot: u32) -> Border {
+        let at = superblock.data_offset + u64::from(slot) * superblock.segment_bytes;
+        let before = at.checked_sub(PART_BYTES as u64);
+        let mut both = Buffer::zeroed(2 * PART_BYTES);
+        if before.is_none_or(|before| source.read_at(before, &mut both).is_err()) {
+            both[..PART_BYTES]
+                .copy_from_slice(&before.map_or(Buffer::zeroed(PART_BYTES), |at| read(source, at)));
+            both[PART_BYTES..].copy_from_slice(&read(source, at));
+        }
+        Border(both)
+    }
+
+    fn end(&self) -> &[u8] {
+        &self.0[PART_BYTES - FOOTER_BYTES..PART_BYTES]
+    }
+
+    fn start(&self) -> &[u8] {
+        &self.0[PART_BYTES..]
+    }
+}
+
+/// Returns true if a slot has, or had, a segment of this store. `start`, `end`: its first and its last bytes.
+fn is_used(superblock: &Superblock, slot: u32, start: &[u8], end: &[u8]) -> bool {
+    let secret = superblock.secret();
+    let has =
+        |part| matches!(slot_start(part, &secret, slot), SlotStart::Frame(_) | SlotStart::Free(Some(_)));
+    let is_freed = || matches!(slot_start(end, &secret, slot), SlotStart::Free(Some(_)));
+    has(start) || is_freed() || Footer::parse(end, &secret, superblock.segment_bytes as u32).is_some()
 }
 
 /// Returns the error about a device of a tier that has several.
@@ -315,8 +465,8 @@ fn write(path: &Path, superblock: &mut Superblock) -> Result<()> {
     };
     let source = ReadOnlyFile::open(path).map_err(failed)?;
     if source.kind() != DeviceKind::File {
-        let start = |slot| read(&source, superblock.data_offset + u64::from(slot) * superblock.segment_bytes);
-        let is_used = |slot| is_used(&source, superblock, slot, &start(slot));
+        let border = |slot| Border::read(&source, superblock, slot);
+        let is_used = |slot| is_used(superblock, slot, border(slot).start(), border(slot + 1).end());
         let far_copies = superblock.place_far_copies(source.bytes(), is_used);
         superblock.far_copies = far_copies;
     }

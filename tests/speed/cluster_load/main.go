@@ -1,6 +1,8 @@
-// Closed-loop clients of a cluster that speaks the Redis protocol, or of etcd. Prints a line of JSON.
+// Clients of a cluster that speaks the Redis protocol, or of etcd. Prints a line of JSON.
 //
-// The leaders of the slots are read once, by CLUSTER SLOTS: MOVED is counted as an error.
+// They are a closed loop, or with -rate an open one: each request has a time at which it is due, and its latency counts from
+// there. The leaders of the slots are read by CLUSTER SLOTS, and learned from MOVED. With -marks each line of the input ends a
+// window: its figures are printed, and the next one begins. The end of the input ends the program.
 package main
 
 import (
@@ -31,6 +33,9 @@ var (
 	warm    = flag.Int("warm", 2, "")
 	wait    = flag.Int("wait", 0, "WAIT n after each SET")
 	verb    = flag.String("verb", "set", "set | get")
+	rate    = flag.Float64("rate", 0, "requests per second of all clients; 0: a closed loop")
+	skip    = flag.String("skip", "", "first-last: slots of which no keys are used")
+	marks   = flag.Bool("marks", false, "windows end at lines of the input")
 )
 
 func crc16(b []byte) uint16 {
@@ -131,6 +136,11 @@ func main() {
 			}
 		}
 	}
+	var skipFirst, skipLast = 1, 0
+	if *skip != "" {
+		fmt.Sscanf(*skip, "%d-%d", &skipFirst, &skipLast)
+	}
+	var slots sync.RWMutex
 	var cls []*clientv3.Client
 	if *kind == "etcd" {
 		for i := 0; i < 8; i++ {
@@ -143,9 +153,13 @@ func main() {
 	}
 	lat := make([][]time.Duration, *clients)
 	errs := make([]int, *clients)
+	locks := make([]sync.Mutex, *clients)
 	var wg sync.WaitGroup
 	begin := time.Now().Add(time.Duration(*warm) * time.Second)
 	end := begin.Add(time.Duration(*secs) * time.Second)
+	if *marks {
+		end = begin.Add(24 * time.Hour)
+	}
 	for w := 0; w < *clients; w++ {
 		wg.Add(1)
 		go func(w int) {
@@ -153,15 +167,28 @@ func main() {
 			rng := rand.New(rand.NewSource(int64(w)))
 			cs := map[string]*conn{}
 			var buf []byte
+			due := time.Now()
 			for {
 				t := time.Now()
+				if *rate > 0 {
+					due = due.Add(time.Duration(rng.ExpFloat64() * float64(*clients) / *rate * 1e9))
+					time.Sleep(time.Until(due))
+					t = due
+				}
 				if t.After(end) {
 					return
 				}
 				k := fmt.Sprintf("key:%012d", rng.Intn(*keys))
+				at := int(crc16([]byte(k)) & 16383)
+				if at >= skipFirst && at <= skipLast {
+					continue
+				}
 				var err error
+			again:
 				if *kind == "resp" {
-					a := slot[crc16([]byte(k))&16383]
+					slots.RLock()
+					a := slot[at]
+					slots.RUnlock()
 					c := cs[a]
 					if c == nil {
 						c = dial(a)
@@ -177,6 +204,15 @@ func main() {
 					}
 					c.c.Write(buf)
 					_, err = c.reply()
+					if err != nil && strings.HasPrefix(err.Error(), "MOVED ") {
+						slots.Lock()
+						slot[at] = strings.Fields(err.Error())[2]
+						slots.Unlock()
+						if *wait > 0 {
+							c.reply()
+						}
+						goto again
+					}
 					if *wait > 0 {
 						var r any
 						r, err = c.reply()
@@ -189,24 +225,44 @@ func main() {
 				} else {
 					_, err = cls[w%len(cls)].Put(context.Background(), k, v)
 				}
+				locks[w].Lock()
 				if err != nil {
 					errs[w]++
 					if errs[w] > 1000 {
 						fmt.Fprintln(os.Stderr, err)
+						locks[w].Unlock()
 						return
 					}
 				} else if t.After(begin) {
 					lat[w] = append(lat[w], time.Since(t))
 				}
+				locks[w].Unlock()
 			}
 		}(w)
 	}
+	since := begin
+	if *marks {
+		lines := bufio.NewScanner(os.Stdin)
+		for lines.Scan() {
+			show(lat, errs, locks, time.Since(since))
+			since = time.Now()
+		}
+		return
+	}
 	wg.Wait()
+	show(lat, errs, locks, time.Duration(*secs)*time.Second)
+}
+
+// show prints the figures of a window, and empties it.
+func show(lat [][]time.Duration, errs []int, locks []sync.Mutex, lasted time.Duration) {
 	var all []time.Duration
 	e := 0
 	for w := range lat {
+		locks[w].Lock()
 		all = append(all, lat[w]...)
 		e += errs[w]
+		lat[w], errs[w] = nil, 0
+		locks[w].Unlock()
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i] < all[j] })
 	q := func(p float64) float64 {
@@ -215,5 +271,5 @@ func main() {
 		}
 		return float64(all[int(float64(len(all)-1)*p)].Microseconds()) / 1000
 	}
-	fmt.Printf("{\"kind\":%q,\"verb\":%q,\"clients\":%d,\"size\":%d,\"per_s\":%d,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"errors\":%d}\n", *kind, *verb, *clients, *size, len(all)/(*secs), q(.5), q(.99), e)
+	fmt.Printf("{\"kind\":%q,\"verb\":%q,\"clients\":%d,\"size\":%d,\"per_s\":%.0f,\"p50_ms\":%.2f,\"p99_ms\":%.2f,\"longest_ms\":%.2f,\"errors\":%d}\n", *kind, *verb, *clients, *size, float64(len(all))/lasted.Seconds(), q(.5), q(.99), q(1), e)
 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use esker_cluster::group::CopyPace;
 use esker_cluster::node::{Begin, Node, NodeSettings};
 use esker_cluster::peers::NodeIdentity;
 use esker_cluster::threads::NodeThreads;
@@ -88,6 +89,7 @@ pub(crate) async fn join(
     settings.replica =
         replica.map(|replica| given.advertise_replica.clone().unwrap_or_else(|| reached(replica)));
     settings.staleness = given.staleness;
+    settings.group.pace = Arc::new(CopyPace::new(given.copy_bytes_per_s));
     settings.zone = given.zone.clone();
     settings.replicas = given.replicas as u8;
     let opened = Node::open(store.clone(), settings, Arc::new(wire.clone())).await;

@@ -20,6 +20,8 @@ const LOG_PART_MOST: u64 = 4;
 
 /// Least time by which replicas may be behind.
 const STALENESS_LEAST: Duration = Duration::from_millis(200);
+/// Least limit of copies of groups, in bytes a second: above the longest value within the patience of a receiver.
+const COPY_LIMIT_LEAST: u64 = 8 << 20;
 
 /// The way of a node into its cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,12 +58,13 @@ pub(crate) struct ClusterSettings {
     pub(crate) advertise_replica: Option<String>,
     /// Maximum time by which a replica that answers reads is behind its leader.
     pub(crate) staleness: Duration,
+    pub(crate) copy_bytes_per_s: u64,
     pub(crate) zone: String,
     pub(crate) replicas: usize,
 }
 
 /// Settings that have no effect without `cluster`.
-const OF_CLUSTER: [&str; 19] = [
+const OF_CLUSTER: [&str; 20] = [
     "cluster-new",
     "cluster-recover",
     "cluster-recover-without",
@@ -74,6 +77,7 @@ const OF_CLUSTER: [&str; 19] = [
     "cluster-replica-resp-tls",
     "cluster-advertise-replica-resp",
     "cluster-replica-staleness",
+    "cluster-copy-limit",
     "cluster-zone",
     "cluster-groups",
     "cluster-replicas",
@@ -151,9 +155,21 @@ impl Settings {
             advertise_resp: text("cluster-advertise-resp"),
             advertise_replica: text("cluster-advertise-replica-resp"),
             staleness: self.staleness()?,
+            copy_bytes_per_s: self.copy_bytes_per_s()?,
             zone: text("cluster-zone").unwrap_or_default(),
             replicas: self.word("cluster-replicas").and_then(|word| word.parse().ok()).unwrap_or(3),
         }))
+    }
+
+    /// Returns the bytes a second in which copies of groups are sent; 0 for no limit.
+    fn copy_bytes_per_s(&self) -> Result<u64, String> {
+        let bytes = self.bytes("cluster-copy-limit").unwrap_or_default();
+        match self.get("cluster-copy-limit") {
+            Some(given) if bytes > 0 && bytes < COPY_LIMIT_LEAST => Err(format!(
+                "{given}: the least is 8m, because a node gives up a copy of which no part comes within 10 s; 0 is no limit"
+            )),
+            _ => Ok(bytes),
+        }
     }
 
     /// Returns the time by which replicas that answer reads may be behind.

@@ -185,6 +185,8 @@ settings! {
         "Address at which clients reach cluster-replica-resp, HOST:PORT.";
     CLUSTER "cluster-replica-staleness" Kind::Time, "500ms",
         "Maximum time by which a copy that answers reads may be behind its leader, at least 200ms: a node whose copies are older sends clients to the leader.";
+    CLUSTER "cluster-copy-limit" Kind::Size, "32m",
+        "Bytes of keys and values a second that this node sends in copies of groups, as for moves, at least 8m; 0: no limit.";
     CLUSTER "cluster-zone" Kind::Text, "" else "no zone",
         "Zone of this node, such as a rack or a data centre, shown by esker cluster nodes.";
     CLUSTER "cluster-groups" Kind::Count(1, 14), "12",

@@ -5,8 +5,8 @@
 //! 2. Each part is applied as it comes, in order. Parts that come twice are answered, and not applied again.
 //! 3. The request that ends the snapshot flushes, notes the floor, and starts the member again.
 //!
-//! A transfer that stops in the middle, or for which the store has no room, is abandoned: the keyspace is emptied, and the member
-//! starts with nothing.
+//! A transfer that stops in the middle, whose leader was deposed, or for which the store has no room, is abandoned: the keyspace is
+//! emptied, and the member starts with nothing.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -187,12 +187,29 @@ impl Group {
     }
 
     /// Ends a transfer of which nothing was heard for a while.
-    pub(super) async fn abandon_install(self: &Arc<Group>) -> Result<(), String> {
-        // A part that is being loaded is not late.
-        let Ok(mut incoming) = self.incoming.try_lock() else { return Ok(()) };
+    pub(super) async fn abandon_late_install(self: &Arc<Group>) -> Result<(), String> {
         let late = self.now().saturating_sub(self.parts.settings.patience);
+        self.abandon_install(|known| known.last_part <= late).await
+    }
+
+    /// Ends a transfer of an earlier leader than this one, which sends no more parts. The later leader sends a snapshot only after the
+    /// member has answered that it lacks entries.
+    pub(super) async fn abandon_superseded_install(
+        self: &Arc<Group>,
+        leader: (u64, u64),
+    ) -> Result<(), String> {
+        let is_earlier = |known: &Incoming| leader_of_proof(&known.proof).is_ok_and(|of| of < leader);
+        self.abandon_install(is_earlier).await
+    }
+
+    async fn abandon_install(
+        self: &Arc<Group>,
+        is_over: impl Fn(&Incoming) -> bool + Send,
+    ) -> Result<(), String> {
+        // A transfer of which a part is being loaded is not over.
+        let Ok(mut incoming) = self.incoming.try_lock() else { return Ok(()) };
         let Some(known) = &*incoming else { return Ok(()) };
-        if known.is_installed || known.last_part > late || !matches!(*self.slot.lock(), Slot::Installing) {
+        if known.is_installed || !is_over(known) || !matches!(*self.slot.lock(), Slot::Installing) {
             return Ok(());
         }
         *incoming = None;

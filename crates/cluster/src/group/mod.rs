@@ -22,6 +22,7 @@ mod installing;
 mod leading;
 mod listing;
 mod machine;
+mod pace;
 mod parts;
 mod proposer;
 mod queue;
@@ -48,6 +49,7 @@ use tokio::sync::Notify;
 pub use self::confirmations::Asked;
 pub use self::entry::{Step, decode_entry, encode_entry};
 pub use self::listing::KeyList;
+pub use self::pace::CopyPace;
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
 pub use self::status::{GroupCounters, GroupStatus};
 pub use crate::raft::error::{GroupError, NotReady};
@@ -285,6 +287,10 @@ impl Group {
         }
         drop(slot);
         self.running()
+    }
+
+    fn is_installing(&self) -> bool {
+        matches!(*self.slot.lock(), Slot::Installing)
     }
 
     fn member(&self) -> Result<Arc<Instance>, GroupError> {

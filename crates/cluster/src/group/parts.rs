@@ -7,6 +7,7 @@ use esker_device::Runtime;
 use esker_engine::{GroupLog, Result, Store, StoredChange};
 use futures_util::future::BoxFuture;
 
+use super::pace::CopyPace;
 use crate::peers::Peers;
 use crate::raft::replica::ReplicaSettings;
 
@@ -57,6 +58,8 @@ pub struct GroupSettings {
     pub log_entries: u64,
     /// Maximum bytes of keys and values in a part of a snapshot, unless one pair is longer.
     pub part_bytes: usize,
+    /// Pace of the snapshots that the node sends. The groups of a node share it.
+    pub pace: Arc<CopyPace>,
     /// Time after which a proposal that has no outcome is answered as uncertain, and a snapshot without a new part is
     /// abandoned.
     pub patience: Duration,
@@ -72,7 +75,8 @@ impl Default for GroupSettings {
             floor_bytes: 64 << 20,
             log_bytes: 256 << 20,
             log_entries: 200_000,
-            part_bytes: 1 << 20,
+            part_bytes: 256 << 10,
+            pace: Arc::default(),
             patience: Duration::from_secs(10),
         }
     }

@@ -1,15 +1,16 @@
-//! Packs waiting proposals into entries. No timer delays the first one: what comes while entries are on their way shares the
-//! next entry.
+//! Packs waiting proposals into entries. What comes while an entry is on its way shares the next one. That one also waits for the
+//! writers that the first answers, if the first took long.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use esker_engine::Announced;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, select};
 
 use super::entry::{Step, encode_entry};
-use super::queue::Batch;
+use super::queue::{Batch, Next};
 use super::status::count;
 use super::{Group, KeyspaceMachine};
 use crate::raft::error::{GroupError, NotReady};
@@ -41,9 +42,15 @@ impl Group {
         while !self.queue.is_stopped() {
             let entry_bytes = settings.entry_bytes.min(self.entry_bytes_max());
             let in_flight = settings.entries_in_flight;
+            let mut gathers = None;
             let lacks_room = loop {
-                if !self.queue.has_waiting(in_flight) {
-                    break false;
+                match self.queue.next(in_flight, self.now()) {
+                    Next::Now => (),
+                    Next::After(wait) => {
+                        gathers = Some(wait);
+                        break false;
+                    }
+                    Next::Later => break false,
                 }
                 let Some(announced) = self.announce_proposed(self.queue.next_bytes(entry_bytes)) else {
                     break true;
@@ -56,7 +63,11 @@ impl Group {
                 self.parts.runtime.sleep(PAUSE).await;
                 continue;
             }
-            self.queue.work.notified().await;
+            let Some(wait) = gathers else {
+                self.queue.work.notified().await;
+                continue;
+            };
+            select(pin!(self.queue.work.notified()), self.parts.runtime.sleep(wait)).await;
         }
     }
 
@@ -80,7 +91,7 @@ impl Group {
             (self.queue.clone(), self.counters.clone(), self.parts.runtime.clone());
         let on_end = move |end: WriteEnd| {
             drop(announced);
-            let answered = queue.end(number, &end);
+            let answered = queue.end(number, &end, runtime.now());
             let counter = match &end {
                 WriteEnd::Applied(_) => &counters.proposals,
                 WriteEnd::Refused(_) => &counters.refused,
@@ -100,7 +111,7 @@ impl Group {
 
     /// Ends an entry that was not sent.
     fn end(&self, number: u64, end: &WriteEnd) {
-        let answered = self.queue.end(number, end);
+        let answered = self.queue.end(number, end, self.now());
         count(&self.counters.refused, answered);
     }
 }

@@ -15,6 +15,14 @@ use crate::raft::member::WriteEnd;
 /// the nodes as much as an entry with one proposal.
 const PIPELINE_BYTES: usize = 256 << 10;
 
+/// Time an entry was on its way above which the next one waits for the writers that it answered: the nodes are busy, or the flush
+/// takes long, and an entry costs the nodes much the same whether it holds one proposal or many.
+const GATHER_ABOVE: Duration = Duration::from_millis(3);
+/// Divisor of that time: the next entry waits for this part of it at most.
+const GATHER_PART: u32 = 4;
+/// Longest time for which the next entry waits.
+const GATHER_MAX: Duration = Duration::from_millis(10);
+
 type Answer = Result<u64, GroupError>;
 
 /// A proposal that waits for an entry.
@@ -47,9 +55,19 @@ struct OnItsWay {
     since: Duration,
 }
 
+/// The writers that the next entry waits for, after one that was on its way for long.
+#[derive(Default)]
+struct Gathering {
+    /// Number of proposals with which the next entry is sent.
+    proposals: usize,
+    /// Time at which it is sent with fewer.
+    until: Duration,
+}
+
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
+    gathering: Gathering,
     on_their_way: BTreeMap<u64, OnItsWay>,
     next_number: u64,
     bytes: usize,
@@ -58,14 +76,44 @@ struct State {
 }
 
 impl State {
-    /// Returns true if an entry may be sent, as far as the ones on their way decide.
-    fn may_send(&self, in_flight: usize) -> bool {
-        let on_their_way = self.on_their_way.len();
-        let waiting_bytes =
-            || self.bytes - self.on_their_way.values().map(|entry| entry.bytes).sum::<usize>();
-        !self.is_paused
-            && (on_their_way == 0 || on_their_way < in_flight && waiting_bytes() >= PIPELINE_BYTES)
+    /// Returns true if enough waits for an entry beside others.
+    fn is_much(&self) -> bool {
+        self.bytes - self.on_their_way.values().map(|entry| entry.bytes).sum::<usize>() >= PIPELINE_BYTES
     }
+
+    /// Returns true if the proposal that came last may let an entry be sent, or is the first that an entry may wait with.
+    fn changes_next(&self) -> bool {
+        let waiting = self.waiting.len();
+        let is_alone = self.on_their_way.is_empty();
+        is_alone && (waiting == 1 || waiting >= self.gathering.proposals) || self.is_much()
+    }
+
+    /// Returns when an entry may be sent, as far as proposals and entries on their way decide.
+    fn next(&self, in_flight: usize, now: Duration) -> Next {
+        let (on_their_way, is_much) = (self.on_their_way.len(), self.is_much());
+        if self.waiting.is_empty()
+            || self.is_paused
+            || on_their_way > 0 && !(on_their_way < in_flight && is_much)
+        {
+            return Next::Later;
+        }
+        match self.gathering.until.checked_sub(now) {
+            Some(wait) if !wait.is_zero() && !is_much && self.waiting.len() < self.gathering.proposals => {
+                Next::After(wait)
+            }
+            _ => Next::Now,
+        }
+    }
+}
+
+/// When an entry may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Now,
+    /// After this time, or when more proposals wait.
+    After(Duration),
+    /// When the state changes.
+    Later,
 }
 
 /// Proposals of a group, in order.
@@ -93,9 +141,11 @@ impl Queue {
                 state.bytes += bytes;
                 let writer = Writer { answer: Some(answer), _held: held };
                 state.waiting.push_back(Waiting { term, step, bytes, at: now, writer });
+                if state.changes_next() {
+                    self.work.notify_one();
+                }
             }
         }
-        self.work.notify_one();
         Box::pin(async move {
             // A proposal that came after the stop was dropped at once.
             answered.await.unwrap_or(Err(GroupError::NotReady(NotReady { leader: None })))
@@ -105,7 +155,7 @@ impl Queue {
     /// Takes proposals of one term that fit in an entry; `None` if none may be sent now.
     pub(super) fn take(&self, entry_bytes: usize, in_flight: usize, now: Duration) -> Option<Batch> {
         let mut state = self.state.lock();
-        if !state.may_send(in_flight) {
+        if state.next(in_flight, now) != Next::Now {
             return None;
         }
         let first = state.waiting.front()?;
@@ -132,21 +182,27 @@ impl Queue {
         state.waiting.front().map_or(0, |first| first.bytes.max(entry_bytes.min(state.bytes)))
     }
 
-    /// Returns true if a proposal waits that could be sent now, as far as the queue knows.
-    pub(super) fn has_waiting(&self, in_flight: usize) -> bool {
-        let state = self.state.lock();
-        state.may_send(in_flight) && !state.waiting.is_empty()
+    /// Returns when an entry may be sent, as far as the queue knows.
+    pub(super) fn next(&self, in_flight: usize, now: Duration) -> Next {
+        self.state.lock().next(in_flight, now)
     }
 
     /// Ends an entry: reservations end, then its writers are answered. Returns their number.
-    pub(super) fn end(&self, number: u64, end: &WriteEnd) -> u64 {
+    pub(super) fn end(&self, number: u64, end: &WriteEnd, now: Duration) -> u64 {
         let ended = {
             let mut state = self.state.lock();
             let Some(ended) = state.on_their_way.remove(&number) else { return 0 };
             state.bytes -= ended.bytes;
+            let took = now.saturating_sub(ended.since);
+            let wait =
+                if took > GATHER_ABOVE { (took / GATHER_PART).min(GATHER_MAX) } else { Duration::ZERO };
+            let proposals = ended.writers.len() + state.waiting.len();
+            state.gathering = Gathering { proposals, until: now + wait };
+            if !state.waiting.is_empty() {
+                self.work.notify_one();
+            }
             ended
         };
-        self.work.notify_one();
         let mut answered = 0;
         for (at, Writer { answer, _held: held }) in ended.writers.into_iter().enumerate() {
             drop(held);
@@ -243,4 +299,63 @@ impl Queue {
 fn version(versions: &[u8], at: usize) -> u64 {
     let (versions, _) = versions.as_chunks::<8>();
     versions.get(at).map_or(0, |version| u64::from_le_bytes(*version))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN_FLIGHT: usize = 4;
+
+    fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    fn push(queue: &Queue, at_ms: u64) {
+        drop(queue.push(1, Step::Clear, Box::new(()), ms(at_ms)));
+    }
+
+    /// Sends an entry at 0 and ends it.
+    fn after_an_entry(writers: usize, ended_ms: u64) -> Queue {
+        let queue = Queue::default();
+        (0..writers).for_each(|_| push(&queue, 0));
+        let batch = queue.take(1 << 20, IN_FLIGHT, ms(0)).expect("proposals wait");
+        assert_eq!(batch.steps.len(), writers);
+        queue.end(batch.number, &WriteEnd::Refused(NotReady { leader: None }), ms(ended_ms));
+        queue
+    }
+
+    #[test]
+    fn entry_after_a_slow_one_waits_for_the_answered_writers() {
+        let queue = after_an_entry(3, 8);
+        assert_eq!(queue.next(IN_FLIGHT, ms(8)), Next::Later);
+        push(&queue, 8);
+        assert_eq!(queue.next(IN_FLIGHT, ms(8)), Next::After(ms(2)));
+        push(&queue, 9);
+        assert_eq!(queue.next(IN_FLIGHT, ms(9)), Next::After(ms(1)));
+        assert!(queue.take(1 << 20, IN_FLIGHT, ms(9)).is_none());
+        assert_eq!(queue.next(IN_FLIGHT, ms(10)), Next::Now, "the time is over");
+        push(&queue, 9);
+        assert_eq!(queue.next(IN_FLIGHT, ms(9)), Next::Now, "all are back");
+        // Writers that waited meanwhile count as well.
+        let queue = Queue::default();
+        push(&queue, 0);
+        let batch = queue.take(1 << 20, IN_FLIGHT, ms(0)).expect("a proposal waits");
+        push(&queue, 1);
+        queue.end(batch.number, &WriteEnd::Refused(NotReady { leader: None }), ms(8));
+        assert_eq!(queue.next(IN_FLIGHT, ms(8)), Next::After(ms(2)));
+    }
+
+    #[test]
+    fn entry_after_a_fast_one_is_sent_at_once() {
+        let queue = after_an_entry(3, 3);
+        push(&queue, 3);
+        assert_eq!(queue.next(IN_FLIGHT, ms(3)), Next::Now);
+        let queue = after_an_entry(1, 1000);
+        push(&queue, 1000);
+        assert_eq!(queue.next(IN_FLIGHT, ms(1000)), Next::Now, "one writer is not held up");
+        let queue = after_an_entry(2, 1000);
+        push(&queue, 1000);
+        assert_eq!(queue.next(IN_FLIGHT, ms(1000)), Next::After(GATHER_MAX));
+    }
 }

@@ -65,6 +65,10 @@ impl Group {
             let receiver = self.clone();
             return self.detached(async move { receiver.finish_install(request, proof).await }).await?;
         }
+        if let Some(leader) = request.appending_leader().filter(|_| self.is_installing()) {
+            let receiver = self.clone();
+            self.detached(async move { receiver.abandon_superseded_install(leader).await }).await??;
+        }
         let instance = self.running_for(&request)?;
         if request.asks_for_vote() {
             self.check_heard_of_exclusion(&request)?;

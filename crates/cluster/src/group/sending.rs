@@ -109,6 +109,10 @@ impl Group {
             changes,
             is_last,
         };
+        let wait = self.parts.settings.pace.reserve(bytes, self.now());
+        if !wait.is_zero() {
+            self.parts.runtime.sleep(wait).await;
+        }
         let mut failed = String::new();
         for _ in 0..TRIES {
             // A leader that was deposed, or stopped, sends nothing more. A new one may not be ready before this node has its first

@@ -39,7 +39,7 @@ impl Group {
             let refused = self.queue.refuse_others(self.ready_term().ok(), self.serving.leader());
             count(&self.counters.refused, refused);
             // The reason is noted where it is found.
-            let _failed = self.abandon_install().await;
+            let _failed = self.abandon_late_install().await;
             if let Ok(instance) = self.running()
                 && let Err(error) = self.keep_log(&instance).await
                 && !matches!(*self.slot.lock(), Slot::Installing)

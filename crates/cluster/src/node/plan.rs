@@ -71,6 +71,18 @@ impl Members {
         voters.iter().filter(|voter| self.is_reachable(**voter, nodes)).count() * 2 > voters.len()
     }
 
+    /// Returns true if the leadership should be handed to the preferred leader now. It stays while a copy is on its way, which the next
+    /// leader would send from the beginning.
+    pub(super) fn should_hand_over(
+        &self,
+        preferred: u64,
+        nodes: &BTreeMap<u64, Candidate>,
+        target: &Target,
+    ) -> bool {
+        let awaits_copy = |voter: &u64| !self.voters.contains(voter) && self.is_reachable(*voter, nodes);
+        self.can_lead(preferred, nodes) && !target.voters.iter().any(awaits_copy)
+    }
+
     /// Returns true if the leadership can be handed to a node now.
     pub(super) fn can_lead(&self, node: u64, nodes: &BTreeMap<u64, Candidate>) -> bool {
         node != self.leader
@@ -214,6 +226,18 @@ mod tests {
         let all = target(&[1, 2, 3]);
         assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[2, 3], &[2]), &all), Some(Step::Leave(3)));
         assert_eq!(members(&[1, 2, 3], &[]).step(&nodes(&[2, 3], &[2, 3]), &all), None);
+    }
+
+    #[test]
+    fn leadership_stays_while_a_copy_is_on_its_way() {
+        let (four, moved) = (nodes(&[1, 2, 3, 4], &[]), target(&[2, 3, 4]));
+        let mut group = members(&[1, 2, 3], &[4]);
+        group.matched.insert(4, 0);
+        assert!(!group.should_hand_over(2, &four, &moved));
+        // A node that is down may never come back.
+        assert!(group.should_hand_over(2, &nodes(&[1, 2, 3, 4], &[4]), &moved));
+        assert!(!group.should_hand_over(2, &nodes(&[1, 2, 3, 4], &[2, 4]), &moved));
+        assert!(members(&[1, 2, 3], &[]).should_hand_over(2, &four, &target(&[1, 2, 3])));
     }
 
     #[test]

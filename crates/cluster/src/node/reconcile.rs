@@ -33,8 +33,33 @@ struct Watched {
     /// Time before which no change is begun, and the pause after the next failure.
     not_before: Duration,
     pause: Duration,
+    /// Time before which the group is not handed over. Changes of its members do not wait for it.
+    transfer_not_before: Duration,
     /// Rounds for which the same node could lead it and should.
     steady: u32,
+}
+
+impl Watched {
+    /// Notes the end of a change. After a failure the group rests: twice as long each time.
+    fn end_change(&mut self, has_failed: bool, now: Duration) {
+        self.is_busy = false;
+        self.pause = if has_failed { (self.pause * 2).clamp(BACKOFF.0, BACKOFF.1) } else { Duration::ZERO };
+        self.not_before = now + self.pause;
+    }
+
+    /// Notes the end of a transfer.
+    fn end_transfer(&mut self, has_failed: bool, now: Duration) {
+        self.is_busy = false;
+        self.transfer_not_before = now + if has_failed { AFTER_TRANSFER } else { Duration::ZERO };
+    }
+
+    fn can_change(&self, now: Duration) -> bool {
+        !self.is_busy && now >= self.not_before
+    }
+
+    fn can_transfer(&self, now: Duration) -> bool {
+        self.can_change(now) && now >= self.transfer_not_before
+    }
 }
 
 type State = Arc<Mutex<BTreeMap<u8, Watched>>>;
@@ -137,7 +162,7 @@ impl Node {
         if replica.ready_term().is_err() {
             watched.steady = 0;
         }
-        if watched.is_busy || now < watched.not_before {
+        if !watched.can_change(now) {
             return;
         }
         if self.is_superfluous(replica) {
@@ -152,16 +177,21 @@ impl Node {
         }
         let nodes = self.candidates();
         let members = members(self.identity.node, replica.status());
-        if let Some(step) = members.step(&nodes, &self.target(group)) {
+        let target = self.target(group);
+        if let Some(step) = members.step(&nodes, &target) {
             (watched.is_busy, watched.steady) = (true, 0);
             let (node, replica, state) = (self.shared(), replica.clone(), state.clone());
             let task = async move { node.make(&replica, step, &state).await };
             self.runtime().spawn("membership", Box::pin(task));
             return;
         }
-        let preferred = self.preferred_leader(group).filter(|preferred| members.can_lead(*preferred, &nodes));
+        let preferred = self.preferred_leader(group);
+        let preferred = preferred.filter(|preferred| members.should_hand_over(*preferred, &nodes, &target));
         watched.steady = if preferred.is_some() { watched.steady + 1 } else { 0 };
-        if watched.steady < STEADY_ROUNDS || all.values().any(|watched| watched.is_busy) {
+        if watched.steady < STEADY_ROUNDS
+            || !watched.can_transfer(now)
+            || all.values().any(|watched| watched.is_busy)
+        {
             return;
         }
         if let (Some(to), Some(watched)) = (preferred, all.get_mut(&group)) {
@@ -193,14 +223,12 @@ impl Node {
 
     async fn give_back(&self, replica: &Arc<Group>, state: &State) {
         let group = replica.number();
-        let pause = match self.retire(replica).await {
-            Ok(()) => None,
-            Err(why) => {
-                tracing::debug!("group {group} does not leave this node yet: {why}");
-                Some(BACKOFF)
-            }
-        };
-        self.ended(group, state, pause);
+        let retired = self.retire(replica).await;
+        if let Err(why) = &retired {
+            tracing::debug!("group {group} does not leave this node yet: {why}");
+        }
+        let now = self.runtime().now();
+        state.lock().entry(group).or_default().end_change(retired.is_err(), now);
     }
 
     async fn make(&self, replica: &Group, step: Step, state: &State) {
@@ -211,18 +239,15 @@ impl Node {
             Step::Leave(node) => replica.transfer(node).await,
         };
         let group = replica.number();
-        let pause = match done {
+        match &done {
             Ok(()) => {
                 self.changes.fetch_add(1, Ordering::Relaxed);
                 tracing::info!("group {group}: {step:?} is done");
-                None
             }
-            Err(error) => {
-                tracing::info!("group {group}: {step:?} is put off: {error}");
-                Some(BACKOFF)
-            }
-        };
-        self.ended(group, state, pause);
+            Err(error) => tracing::info!("group {group}: {step:?} is put off: {error}"),
+        }
+        let now = self.runtime().now();
+        state.lock().entry(group).or_default().end_change(done.is_err(), now);
     }
 
     async fn hand_over(&self, replica: &Group, to: u64, state: &State) {
@@ -232,31 +257,18 @@ impl Node {
             && !planted(Bug::DamagedNodeLeadsAgain)
         {
             tracing::info!("group {group} stays here until the copy on node {to:016x} is healed");
-            return self.ended(group, state, Some((AFTER_TRANSFER, AFTER_TRANSFER)));
+            let now = self.runtime().now();
+            return state.lock().entry(group).or_default().end_transfer(true, now);
         }
-        let pause = match replica.transfer(to).await {
-            Ok(()) => {
-                self.transfers.fetch_add(1, Ordering::Relaxed);
-                None
-            }
+        let done = replica.transfer(to).await;
+        match &done {
+            Ok(()) => _ = self.transfers.fetch_add(1, Ordering::Relaxed),
             Err(error) => {
-                tracing::info!("group {group} stays here, and is not handed to node {to:016x}: {error}");
-                Some((AFTER_TRANSFER, AFTER_TRANSFER))
+                tracing::info!("group {group} stays here, and is not handed to node {to:016x}: {error}")
             }
-        };
-        self.ended(group, state, pause);
-    }
-
-    /// Notes the end of a change. After a failure the group rests: twice as long each time.
-    fn ended(&self, group: u8, state: &State, pause: Option<(Duration, Duration)>) {
-        let mut all = state.lock();
-        let watched = all.entry(group).or_default();
-        watched.is_busy = false;
-        watched.pause = match pause {
-            None => Duration::ZERO,
-            Some((first, longest)) => (watched.pause * 2).clamp(first, longest),
-        };
-        watched.not_before = self.runtime().now() + watched.pause;
+        }
+        let now = self.runtime().now();
+        state.lock().entry(group).or_default().end_transfer(done.is_err(), now);
     }
 }
 
@@ -268,5 +280,34 @@ fn members(leader: u64, status: GroupStatus) -> Members {
         is_settled: status.membership_is_settled,
         last_index: status.last_index,
         matched: status.matched.into_iter().collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The node to which the group was to be handed may have been lost: the change that replaces it is due.
+    #[test]
+    fn members_change_at_once_after_a_transfer_that_failed() {
+        let (mut watched, now) = (Watched { is_busy: true, ..Watched::default() }, Duration::from_secs(100));
+        assert!(!watched.can_change(now));
+        watched.end_transfer(true, now);
+        assert!(watched.can_change(now) && !watched.can_transfer(now));
+        assert!(watched.can_transfer(now + AFTER_TRANSFER));
+        watched.end_transfer(false, now);
+        assert!(watched.can_transfer(now));
+    }
+
+    #[test]
+    fn group_rests_twice_as_long_after_each_change_that_failed() {
+        let (mut watched, mut now) = (Watched::default(), Duration::from_secs(100));
+        for pause_ms in [500, 1000, 2000, 4000, 8000, 10_000, 10_000] {
+            watched.end_change(true, now);
+            now += Duration::from_millis(pause_ms);
+            assert!(!watched.can_change(now - Duration::from_millis(1)) && watched.can_change(now));
+        }
+        watched.end_change(false, now);
+        assert!(watched.can_change(now));
     }
 }

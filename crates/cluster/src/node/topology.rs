@@ -71,6 +71,7 @@ impl Node {
             is_served: self.is_served(number),
             term: status.term,
             voters: status.voters,
+            is_settled: status.membership_is_settled,
             learners: status.learners,
             last_index: status.last_index,
             applied: status.applied,
@@ -84,6 +85,7 @@ impl Node {
             false => GroupInfo {
                 term: report.term,
                 voters: report.voters,
+                is_settled: report.is_settled,
                 learners: report.learners,
                 last_index: report.last_index,
                 applied: 0,

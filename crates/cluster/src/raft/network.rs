@@ -52,6 +52,12 @@ impl RaftRequest {
         matches!(self, RaftRequest::Append(_))
     }
 
+    /// Returns the term and the node of the leader that sends entries or a heartbeat; `None` for another request.
+    pub(crate) fn appending_leader(&self) -> Option<(u64, u64)> {
+        let RaftRequest::Append(request) = self else { return None };
+        Some((request.vote.leader_id.term, request.vote.leader_id.node_id))
+    }
+
     /// Returns true if it is the request of a candidate whose log ends before an entry with this id, as bytes of the log.
     pub(crate) fn is_of_candidate_before(&self, id: &[u8]) -> bool {
         let (RaftRequest::Vote(request) | RaftRequest::PreVote(request)) = self else { return false };

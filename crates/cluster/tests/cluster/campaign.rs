@@ -110,7 +110,8 @@ impl Run {
         // A group that has only two copies cannot lose one for good.
         self.machines
             .wait("each group has three copies", |group| {
-                group.voters.len() == 3 && (group.number == 15 || group.voters == group.placed)
+                let is_placed = group.number == 15 || group.voters == group.placed;
+                is_placed && group.voters.len() == 3 && group.is_settled
             })
             .await;
         let is_replaced = self.machines.numbers().len() == 3 || self.random.one_in(2);

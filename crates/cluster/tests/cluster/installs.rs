@@ -200,6 +200,27 @@ fn follower_whose_log_was_purged_gets_a_snapshot() {
     }
 }
 
+/// The next leader learns that a replica lacks entries only from its member, which does not run while keys are received.
+#[test]
+fn snapshot_of_a_deposed_leader_does_not_delay_that_of_the_next() {
+    for seed in 0..4 {
+        let mut stores = Stores::new(seed, Tiers::Fast, 0);
+        let world = stores.world.clone();
+        // Longer than the test waits.
+        stores.settings.patience = Duration::from_secs(3600);
+        world.run(async {
+            let leader = install_without_room(&mut stores).await;
+            let next = 3 - leader;
+            stores.group(leader).transfer(next).await.expect("the leadership is handed over");
+            stores.wait_for(|stores| stores.leader() == Some(next), "the next node leads").await;
+            stores.full.lock().clear();
+            assert!(stores.settled().await.len() >= 20, "seed {seed}");
+            assert_eq!(stores.group(next).status().counters.snapshots_sent, 1, "seed {seed}");
+        });
+        stores.end();
+    }
+}
+
 /// Cuts the power of the receiver, or of the sender, after each number of parts.
 #[test]
 fn snapshot_that_is_interrupted_is_sent_again() {

@@ -4,6 +4,7 @@
 mod campaign;
 mod checker;
 mod clients;
+mod copies;
 mod groups;
 mod healing;
 mod history;

@@ -10,6 +10,7 @@ use esker_cluster::slots::slot_of;
 use esker_cluster::view::ClusterView;
 use esker_device::Runtime;
 use esker_simulated::Random;
+use futures_util::future::{Either, select};
 
 use crate::checker::{Operation, Request};
 use crate::clients::{Clients, end_of};
@@ -17,6 +18,8 @@ use crate::machines::Running;
 
 /// The staleness that is allowed (500 ms by the clock of the replica) for clocks that are 5 % too slow.
 pub(crate) const STALENESS: Duration = Duration::from_millis(527);
+/// Time after which a read of a node that runs counts as hanging. A read of one that was crashed has no answer.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Reads of a connection.
 const READS: u64 = 200;
 
@@ -55,13 +58,19 @@ impl Clients {
     /// Reads through one connection, until the node ends or another one is chosen.
     async fn connection(&self, machine: u64, running: &Running, random: &mut Random) {
         let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let _kept = running.node.keep_recent().await;
         let is_same = || self.nodes.lock().get(&machine).is_some_and(|now| now.start == running.start);
+        let late = || self.world.sleep(PATIENCE);
+        let Either::Left((_kept, _)) = select(Box::pin(running.node.keep_recent()), late()).await else {
+            return assert!(!is_same(), "seed {}: a connection hangs", self.world.seed());
+        };
         for _ in 0..READS {
             if !is_same() || self.ends.load(Ordering::Relaxed) {
                 return;
             }
-            self.read_replica(number, running, random).await;
+            let read = Box::pin(self.read_replica(number, running, random));
+            if let Either::Right(_) = select(read, late()).await {
+                return assert!(!is_same(), "seed {}: a read of a replica hangs", self.world.seed());
+            }
             self.world.sleep(Duration::from_micros(random.below(60_000))).await;
         }
     }

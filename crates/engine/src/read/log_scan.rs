@@ -16,6 +16,7 @@ use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::join_all;
 
 use self::by_index::ByIndex;
+use self::item::Copies;
 pub(crate) use self::item::LogItem;
 
 use crate::base::error::{Error, Result};
@@ -24,12 +25,14 @@ use crate::catalog::records::Damaged;
 use crate::catalog::scans::{ScanHandle, VisitedRecord};
 use crate::catalog::unvisited::{Next, SegmentAt};
 use crate::catalog::verify::ROW;
-use crate::read::Reader;
 use crate::read::segment_reader::{Filled, SegmentReader};
+use crate::read::{Reader, has_prefix};
 use crate::segments::slot::SlotState;
 
 /// Number of records that are checked under one acquisition of the lock of all scans.
 const VISITED_TOGETHER: usize = 64;
+/// Number of items of a page. So few that they are still in the processor's cache when they are taken.
+const PAGE_ITEMS: usize = 512;
 /// Number of noted keys from which they are looked up before more segments are read, so that few must be remembered.
 const NOTED_MANY: usize = 4096;
 /// Number of segments that are listed at a time.
@@ -49,6 +52,7 @@ pub(crate) struct LogScan<T> {
     are_all_listed: bool,
     reading: Option<SegmentReader>,
     by_index: Option<ByIndex>,
+    copies: Copies,
     items: PhantomData<fn() -> T>,
 }
 
@@ -103,6 +107,7 @@ impl Reader {
             are_all_listed: false,
             reading: None,
             by_index: None,
+            copies: Copies::default(),
             items: PhantomData,
         }
     }
@@ -112,7 +117,7 @@ impl Reader {
 type InWindow<'a> = (VisitedRecord, LogEntry, WalkedRecord<'a>);
 
 impl<T: LogItem> LogScan<T> {
-    /// Makes one step: reads about one window of a segment, or looks up a few noted keys.
+    /// Makes one step: reads a part of a segment, or looks up a few noted keys.
     ///
     /// # Errors
     /// Errors that do not concern single records.
@@ -194,7 +199,7 @@ impl<T: LogItem> LogScan<T> {
                 if is_damaged {
                     self.end_damaged();
                 }
-                self.scanner.shown(found).await
+                self.scanner.shown(keyspace, found).await
             }
             Filled::End => {
                 let walked = reading.walk.at();
@@ -229,13 +234,13 @@ impl<T: LogItem> LogScan<T> {
         }
     }
 
-    /// Walks the window. Returns the records to return, and true if a record is damaged.
-    async fn visit_window(&mut self, keyspace: Keyspace) -> Result<(Vec<(KeyHash, Result<T>)>, bool)> {
-        let LogScan { scanner, reading, .. } = self;
+    /// Walks the window, or a part of it with the items of a page. Returns the items, and true if a record is damaged.
+    async fn visit_window(&mut self, keyspace: Keyspace) -> Result<(Vec<Result<T>>, bool)> {
+        let LogScan { scanner, reading, copies, .. } = self;
         let scanner: &Scanner = scanner;
         let Scanner { reader, prefix, .. } = scanner;
         let Some(reading) = reading else { return Ok((Vec::new(), false)) };
-        let (mut found, mut is_damaged) = (Vec::new(), false);
+        let (mut found, mut is_damaged) = (Vec::with_capacity(PAGE_ITEMS + VISITED_TOGETHER), false);
         let SegmentAt { segment, tier, slot } = reading.at;
         let mut needs = None;
         loop {
@@ -248,7 +253,7 @@ impl<T: LogItem> LogScan<T> {
                 match reading.walk.step(&reading.bytes, reading.base) {
                     Ok(WalkStep::Record { offset, padded_bytes, record }) => {
                         let (kind, of, key) = facts(&record);
-                        if kind == Kind::Put && of == keyspace && key.starts_with(&prefix[..]) {
+                        if kind == Kind::Put && of == keyspace && has_prefix(key, prefix) {
                             let hash = reader.catalog.hash(keyspace, key);
                             // Entries of the index are far apart. They arrive while the other records are walked.
                             reader.catalog.index.prefetch(&hash);
@@ -273,14 +278,18 @@ impl<T: LogItem> LogScan<T> {
             let returned = scanner.visit(reading.at, &visited, from..reading.walk.at()).await?;
             for ((_, entry, record), _) in together.iter().zip(returned).filter(|(_, returned)| *returned) {
                 let location = reader.space.location(tier, slot, entry);
-                let item = T::of_walked(&reader.catalog, record, location, entry.bytes).map_err(|damage| {
+                let item = T::of_walked(&reader.catalog, copies, record, location, entry.bytes);
+                found.push(item.map_err(|damage| {
                     let (key, offset) = (Some(facts(record).2.to_vec()), entry.offset);
                     Damaged { damage, key, claimed_key: None, segment, offset }.into_error(None)
-                });
-                found.push((entry.key_hash, item));
+                }));
             }
             if is_over {
                 break;
+            }
+            if found.len() >= PAGE_ITEMS {
+                reading.note_rest();
+                return Ok((found, false));
             }
         }
         match needs {
@@ -320,14 +329,14 @@ impl Scanner {
         }
     }
 
-    /// Returns the items that may be shown.
-    async fn shown<T: LogItem>(&self, found: Vec<(KeyHash, Result<T>)>) -> Result<Vec<Result<T>>> {
+    /// Returns the items of a keyspace that may be shown.
+    async fn shown<T: LogItem>(&self, keyspace: Keyspace, found: Vec<Result<T>>) -> Result<Vec<Result<T>>> {
         let expires = |item: &Result<T>| item.as_ref().is_ok_and(|item| item.expires_at_ms().is_some());
-        if self.reader.catalog.is_direct(self.database) || !found.iter().any(|(_, item)| expires(item)) {
-            return Ok(found.into_iter().map(|(_, item)| item).collect());
+        if self.reader.catalog.is_direct(self.database) || !found.iter().any(expires) {
+            return Ok(found);
         }
         let mut items = Vec::with_capacity(found.len());
-        for (hash, item) in found {
+        for item in found {
             let item = match item {
                 Ok(item) => item,
                 Err(error) => {
@@ -335,7 +344,7 @@ impl Scanner {
                     continue;
                 }
             };
-            let writer = &self.reader.writer;
+            let (hash, writer) = (self.reader.catalog.hash(keyspace, item.key()), &self.reader.writer);
             match writer.may_show(item.key(), &hash, item.version(), item.expires_at_ms()).await {
                 Ok(true) => items.push(Ok(item)),
                 Ok(false) => {}
@@ -351,26 +360,23 @@ impl Scanner {
         let hashes = hashes.into_iter().filter(|hash| hash.keyspace() == keyspace);
         let looked_up = join_all(hashes.map(|hash| self.find::<T>(hash))).await;
         let mut found = Vec::new();
-        for (hash, item) in looked_up {
+        for item in looked_up {
             match item {
                 Ok(Some((item, Place { segment, location, .. }))) => {
                     let is_unvisited = self.handle.is_unvisited(segment, location.offset);
-                    let is_returned = item.key().starts_with(&self.prefix) && !is_unvisited;
-                    found.extend(is_returned.then_some((hash, Ok(item))));
+                    let is_returned = has_prefix(item.key(), &self.prefix) && !is_unvisited;
+                    found.extend(is_returned.then_some(Ok(item)));
                 }
                 Ok(None) => {}
-                Err(error) => found.push((hash, Err(of_record(error)?))),
+                Err(error) => found.push(Err(of_record(error)?)),
             }
         }
-        self.shown(found).await
+        self.shown(keyspace, found).await
     }
 
     /// Returns the current record of a key of which only the digest is known, and its place.
-    async fn find<T: LogItem>(&self, hash: KeyHash) -> (KeyHash, Result<Option<(T, Place)>>) {
-        (hash, self.find_record(&hash).await)
-    }
-
-    async fn find_record<T: LogItem>(&self, hash: &KeyHash) -> Result<Option<(T, Place)>> {
+    async fn find<T: LogItem>(&self, hash: KeyHash) -> Result<Option<(T, Place)>> {
+        let hash = &hash;
         let catalog = &self.reader.catalog;
         loop {
             let seen = catalog.index.suspects(hash);

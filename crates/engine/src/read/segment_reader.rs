@@ -47,6 +47,8 @@ pub(super) struct SegmentReader {
     pub(super) base: u32,
     /// Offset up to which bytes are required for the next step.
     needs: u32,
+    /// True if the walk stopped before the end of `bytes`.
+    has_rest: bool,
     reads: FuturesOrdered<Reading>,
     /// Offset of the next read.
     next_read: u32,
@@ -66,6 +68,7 @@ impl SegmentReader {
             bytes: Vec::new(),
             base: 0,
             needs: 0,
+            has_rest: false,
             reads: FuturesOrdered::new(),
             next_read: 0,
             no_frame: None,
@@ -89,6 +92,11 @@ impl SegmentReader {
     /// Notes that the walk requires the bytes up to an offset.
     pub(super) fn require(&mut self, offset: u32) {
         self.needs = offset;
+    }
+
+    /// Notes that the walk stopped before it required more bytes.
+    pub(super) fn note_rest(&mut self) {
+        self.has_rest = true;
     }
 
     /// Notes that the walk found no frame.
@@ -116,6 +124,9 @@ impl SegmentReader {
     pub(super) async fn fill(&mut self) -> Result<Filled> {
         if !self.is_there() {
             return Ok(Filled::Gone);
+        }
+        if std::mem::take(&mut self.has_rest) {
+            return Ok(Filled::Bytes);
         }
         let SegmentAt { segment, tier, slot } = self.at;
         if let Some(buffered) = self.space.buffered.find(tier, slot, segment) {

@@ -13,6 +13,7 @@ use crate::base::error::Result;
 use crate::base::to_bytes::ToBytes;
 use crate::catalog::cache::Entry;
 use crate::catalog::record_heads::KeyEntry;
+use crate::read::has_prefix;
 use crate::read::log_scan::{LogItem, LogPage, LogScan};
 use crate::read::scan::Cursor;
 use crate::store::blocking::Blocking;
@@ -96,7 +97,7 @@ impl<T> EntryStream<T> {
     /// Takes the next item of the current page that matches the prefix, or is an error.
     fn take(&mut self) -> Option<Result<T>> {
         let (key, prefix) = (self.key, &self.prefix);
-        self.piece.find(|item| item.as_ref().map_or(true, |item| key(item).starts_with(prefix)))
+        self.piece.find(|item| item.as_ref().map_or(true, |item| has_prefix(key(item), prefix)))
     }
 }
 

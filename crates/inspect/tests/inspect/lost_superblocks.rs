@@ -1,11 +1,16 @@
 //! Stores of which all superblocks were lost.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use esker_device::{Device, MemoryDevice, WriteMode};
+use esker_device::{Buffer, Device, MemoryDevice, ReadAt, SegmentBuffer, WriteMode};
 use esker_engine::{Compression, Durability, ErrorKind, Options, Store};
 use esker_inspect::{CheckOptions, FoundTier, IndexCheck, StoreView, find_segments};
-use esker_log::{FRAME_HEADER_BYTES, IDENTITY_BYTES, SUPERBLOCK_COPIES, SegmentIdentity, Superblock};
+use esker_log::{
+    FRAME_HEADER_BYTES, IDENTITY_BYTES, Keyspace, OpenSegment, Record, SUPERBLOCK_COPIES, SegmentIdentity,
+    SegmentName, SegmentShape, Stream, Superblock,
+};
 use esker_simulated::SimRuntime;
 
 use crate::made::{SEGMENT_BYTES, device};
@@ -57,7 +62,7 @@ fn holds_all(options: Options, runtime: &SimRuntime) {
 }
 
 fn write(device: &MemoryDevice, offset: u64, bytes: Vec<u8>) {
-    let buffer = esker_device::Buffer::copy_from(&bytes);
+    let buffer = Buffer::copy_from(&bytes);
     device.write(offset, buffer.into(), WriteMode::Durable).wait().expect("it can be written");
 }
 
@@ -194,4 +199,107 @@ fn identity_counts_only_where_it_says_that_its_segment_lies() {
     write(&mine, 0, lost);
     let found = find_segments(&mine.snapshot(), None, &()).expect("it has segments");
     assert_eq!((found.superblock.store_id, found.foreign_segments), (before.store_id, 0));
+}
+
+/// A drive of 1 TB with a few segments of 16 MiB, which counts its reads.
+struct LargeDrive {
+    segments: BTreeMap<u64, Vec<u8>>,
+    reads: AtomicU64,
+}
+
+const LARGE_BYTES: u64 = 1_000_000_000_000 / 4096 * 4096;
+const LARGE_SEGMENT_BYTES: u64 = 16 << 20;
+
+impl LargeDrive {
+    fn new() -> LargeDrive {
+        LargeDrive { segments: BTreeMap::new(), reads: AtomicU64::new(0) }
+    }
+
+    /// Returns the slots of which it has room for a store.
+    fn slots() -> u64 {
+        (LARGE_BYTES - Superblock::data_offset_for(4096)) / LARGE_SEGMENT_BYTES
+    }
+
+    /// Puts the first frame of a segment of a store into a slot.
+    fn put(&mut self, store: &Superblock, slot: u32) {
+        let name =
+            SegmentName { segment: u64::from(slot) + 1, slot, epoch: 3, stream: Stream::LANE, opened_at: 1 };
+        let memory = SegmentBuffer::anonymous(LARGE_SEGMENT_BYTES as usize).expect("there is memory");
+        let mut open = OpenSegment::new(SegmentShape::of(store), name, store.secret(), memory);
+        let record = Record::tombstone(Keyspace::FIRST, b"key", 1);
+        open.append(&record, store.secret().key_hash(Keyspace::FIRST, b"key"));
+        let frame = open.close_frame(0).expect("it has a record");
+        let bytes = open.memory().buffer().slice(0..frame.payload_bytes as usize).to_vec();
+        self.segments.insert(store.data_offset + u64::from(slot) * LARGE_SEGMENT_BYTES, bytes);
+    }
+}
+
+impl ReadAt for LargeDrive {
+    fn path(&self) -> String {
+        "drive".into()
+    }
+
+    fn bytes(&self) -> u64 {
+        LARGE_BYTES
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut Buffer) -> std::io::Result<()> {
+        self.reads.fetch_add(1, Ordering::Relaxed);
+        buffer.fill(0);
+        let end = offset + buffer.len() as u64;
+        for (at, bytes) in self.segments.range(offset..end) {
+            let from = (at - offset) as usize;
+            let len = bytes.len().min(buffer.len() - from);
+            buffer[from..from + len].copy_from_slice(&bytes[..len]);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the superblock of a new store with long segments.
+fn of_long_segments(seed: u64) -> Superblock {
+    let (runtime, capacity) = (SimRuntime::new(seed), device(40, 4096));
+    fill(options(None, &capacity, &runtime), &runtime);
+    let found = Superblock::find(&capacity.snapshot()).expect("it has one");
+    Superblock { segment_bytes: LARGE_SEGMENT_BYTES, ..found }
+}
+
+#[test]
+fn search_of_a_large_drive_reads_a_few_positions_for_each_slot() {
+    let (store, mut drive) = (of_long_segments(9), LargeDrive::new());
+    // No slot of a longer segment begins there.
+    [40_001, 50_123].into_iter().for_each(|slot| drive.put(&store, slot));
+    let found = find_segments(&drive, None, &()).expect("it has segments");
+    assert_eq!((found.segments, found.superblock.used_slots), (2, 50_124));
+    assert_eq!(found.superblock.secret(), store.secret());
+    let (reads, slots) = (drive.reads.into_inner(), LargeDrive::slots());
+    assert!(reads < 8192 + 7 * slots, "{reads} reads for {slots} slots");
+}
+
+#[test]
+fn store_of_the_first_segment_counts_although_another_is_found_before() {
+    let (behind, first, mut drive) = (of_long_segments(9), of_long_segments(10), LargeDrive::new());
+    // A longer segment could begin in slot 40,032, so it is searched before the other.
+    drive.put(&behind, 40_032);
+    drive.put(&first, 40_001);
+    let found = find_segments(&drive, None, &()).expect("it has segments");
+    assert_eq!(found.superblock.secret(), first.secret());
+    assert_eq!((found.segments, found.foreign_segments), (1, 1));
+}
+
+#[test]
+fn segment_at_any_offset_of_a_store_is_found() {
+    for unit_bytes in [4 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20] {
+        let store = Superblock {
+            unit_bytes,
+            data_offset: Superblock::data_offset_for(unit_bytes),
+            ..of_long_segments(11)
+        };
+        let mut drive = LargeDrive::new();
+        drive.put(&store, 40_003);
+        let found = find_segments(&drive, None, &()).expect("it has a segment");
+        assert_eq!((found.segments, found.superblock.data_offset), (1, store.data_offset));
+        let (reads, slots) = (drive.reads.into_inner(), LargeDrive::slots());
+        assert!(reads < 8192 + 7 * slots, "{reads} reads for {slots} slots");
+    }
 }

@@ -103,6 +103,7 @@ impl Directed {
             is_served: is_led,
             term: u64::from(number),
             voters: if is_installing { Vec::new() } else { vec![ME, OTHER] },
+            is_settled: true,
             learners: vec![0xc3],
             placed: vec![ME, OTHER, 0xc3],
             bytes: 1 << 20,

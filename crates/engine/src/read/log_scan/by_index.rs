@@ -15,6 +15,7 @@ use crate::catalog::records::Damaged;
 use crate::catalog::scans::VisitedRecord;
 use crate::catalog::unvisited::SegmentAt;
 use crate::catalog::verify::ROW;
+use crate::read::has_prefix;
 
 /// Entries of the index that are examined at a time.
 const STEP_ENTRIES: usize = 1 << 16;
@@ -63,7 +64,7 @@ impl<T: LogItem> LogScan<T> {
         let found = self.scanner.read_row(&mut visit, row, keyspace).await?;
         visit.pointers = Some(pointers);
         self.by_index = Some(visit);
-        self.scanner.shown(found).await
+        self.scanner.shown(keyspace, found).await
     }
 }
 
@@ -73,7 +74,7 @@ impl Scanner {
         visit: &mut ByIndex,
         row: Vec<Pointer>,
         keyspace: Keyspace,
-    ) -> Result<Vec<(esker_index::KeyHash, Result<T>)>> {
+    ) -> Result<Vec<Result<T>>> {
         let catalog = &self.reader.catalog;
         let read = row.into_iter().map(|pointer| async move {
             let place = catalog.unchecked_place(pointer);
@@ -88,9 +89,7 @@ impl Scanner {
                     let (pointer, offset) = (place.pointer, place.location.offset);
                     let visited = VisitedRecord { hash, pointer, offset };
                     let is_returned = self.visit_one(visit.at, &visited).await?;
-                    found.extend(
-                        (is_returned && item.key().starts_with(&self.prefix)).then_some((hash, Ok(item))),
-                    );
+                    found.extend((is_returned && has_prefix(item.key(), &self.prefix)).then_some(Ok(item)));
                     continue;
                 }
                 Ok(Err(damaged)) => Ok(damaged),
