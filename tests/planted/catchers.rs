@@ -278,6 +278,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(LostSegmentNotReported, "cluster", "healing::unreadable_segments_are_healed_through_crashes"),
     row(DamagedListBelieved, "cluster", "healing::copies_with_the_same_damage_heal_each_other"),
     row(DamagedNodeLeadsAgain, "cluster", "healing::leadership_does_not_return_before_the_copy_is_healed"),
+    row(SnapshotOfDamageSent, "cluster", "installs::leader_with_a_damaged_record_empties_no_voter"),
     row(OldMemberConfirmed, "esker_cluster", "group::confirmations::tests::confirmation_of_an_earlier_member_is_none"),
     row(HeldEntriesVoided, "cluster", "installs::late_snapshot_voids_no_entries_that_the_node_holds"),
     row(LatePartTaken, "cluster", "installs::late_first_part_does_not_begin_an_installation_anew"),

@@ -75,7 +75,7 @@ impl Index {
                 }
             }
         }
-        writer.shard.used.store(writer.shard.used() + put_in, Ordering::Relaxed);
+        writer.set_used(writer.shard.used() + put_in);
         self.len.fetch_add((put_in + moved) as u64, Ordering::Relaxed);
     }
 

@@ -202,7 +202,8 @@ impl Index {
 
     /// Returns the memory of the index in bytes, including all overhead.
     pub fn memory_bytes(&self) -> u64 {
-        let shards: u64 = (0..SHARDS).map(|shard| self.lock(shard).memory_bytes()).sum();
+        let bytes = |number: usize| self.shards[number].memory_bytes(&self.slabs, number);
+        let shards: u64 = (0..SHARDS).map(bytes).sum();
         size_of::<Index>() as u64 + self.slabs.overhead_bytes() + shards
     }
 
@@ -298,7 +299,8 @@ impl Index {
         let of_key = UnverifiedOverwrite { displaced: pointer, check: hash.check };
         let same = usize::from(against > 0 && writer.state.unverified.has(stored, of_key));
         if same > 0 {
-            let dropped = writer.state.unverified.remove(stored, |known| known.displaced == pointer);
+            let dropped =
+                writer.change_unverified(|all| all.remove(stored, |known| known.displaced == pointer));
             self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
         }
         let other = if same > 0 { 0 } else { against };
@@ -350,7 +352,7 @@ impl Index {
             assert!(belongs, "a hidden key has the stored hash of its unverified overwrite");
             self.insert_exact(&writer, stored, hash, *pointer);
         }
-        let dropped = writer.state.unverified.remove(stored, |_| true);
+        let dropped = writer.change_unverified(|all| all.remove(stored, |_| true));
         if !hidden.is_empty() || dropped > 0 {
             // A key recorded here may have returned to the slot behind a scan: see the order in `entries_in`.
             writer.count_move();
@@ -399,7 +401,7 @@ impl Index {
         if planted(Bug::UnverifiedForgotten) && unverified.displaced.get().is_multiple_of(16) {
             return;
         }
-        writer.state.unverified.insert(stored, unverified);
+        writer.change_unverified(|all| all.insert(stored, unverified));
         self.unverified_len.fetch_add(1, Ordering::Relaxed);
     }
 

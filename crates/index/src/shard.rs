@@ -9,7 +9,7 @@
 //!    the bucket examined first, or to another slab. A writer therefore counts a move after the new copy is in place and before
 //!    the old copy is overwritten.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -33,7 +33,9 @@ pub(crate) struct Shard {
     /// only damage causes it, or a pointer for which no memory for a larger table was available.
     pub(crate) removed_unverified: AtomicBool,
     /// Number of entries in the table; written under the lock.
-    pub(crate) used: AtomicUsize,
+    used: AtomicU32,
+    /// Memory of the unverified overwrites in bytes; written under the lock.
+    unverified_bytes: AtomicU32,
     pub(crate) side: Side,
     state: Mutex<State>,
 }
@@ -79,7 +81,15 @@ impl Shard {
     }
 
     pub(crate) fn used(&self) -> usize {
-        self.used.load(Ordering::Relaxed)
+        self.used.load(Ordering::Relaxed) as usize
+    }
+
+    /// Returns the memory in bytes. Takes no lock unless the side table has keys.
+    pub(crate) fn memory_bytes(&self, slabs: &Slabs, number: usize) -> u64 {
+        let table = self.table(slabs, number).capacity() / SLOTS * BUCKET_BYTES;
+        (size_of::<Shard>() + table) as u64
+            + self.side.memory_bytes()
+            + u64::from(self.unverified_bytes.load(Ordering::Relaxed))
     }
 
     pub(crate) fn lock<'a>(&'a self, slabs: &'a Slabs, number: usize) -> Writer<'a> {
@@ -119,7 +129,7 @@ impl<'a> Writer<'a> {
                 return false;
             }
         }
-        self.shard.used.store(self.shard.used() + 1, Ordering::Relaxed);
+        self.set_used(self.shard.used() + 1);
         true
     }
 
@@ -143,7 +153,7 @@ impl<'a> Writer<'a> {
 
     pub(crate) fn remove(&mut self, found: Found) {
         self.table().remove(found);
-        self.shard.used.store(self.shard.used() - 1, Ordering::Relaxed);
+        self.set_used(self.shard.used() - 1);
         self.shrink();
     }
 
@@ -161,11 +171,16 @@ impl<'a> Writer<'a> {
         self.slabs.leave(old, self.number);
     }
 
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        let table = self.table().capacity() / SLOTS * BUCKET_BYTES;
-        (size_of::<Shard>() + table) as u64
-            + self.shard.side.memory_bytes()
-            + self.state.unverified.memory_bytes()
+    pub(crate) fn set_used(&self, used: usize) {
+        self.shard.used.store(used as u32, Ordering::Relaxed);
+    }
+
+    /// Changes the unverified overwrites.
+    pub(crate) fn change_unverified<T>(&mut self, change: impl FnOnce(&mut UnverifiedOverwrites) -> T) -> T {
+        let changed = change(&mut self.state.unverified);
+        let bytes = u32::try_from(self.state.unverified.memory_bytes()).unwrap_or(u32::MAX);
+        self.shard.unverified_bytes.store(bytes, Ordering::Relaxed);
+        changed
     }
 
     /// Removes all entries and unverified overwrites, and returns to the smallest table.
@@ -183,10 +198,10 @@ impl<'a> Writer<'a> {
             empty.zero();
             self.move_to(0);
         }
-        self.shard.used.store(0, Ordering::Relaxed);
+        self.set_used(0);
         self.shard.side.clear();
         self.shard.removed_unverified.store(false, Ordering::Release);
-        self.state.unverified.clear();
+        self.change_unverified(UnverifiedOverwrites::clear);
         self.state.grow_from = 0;
         self.state.widest = 0;
     }

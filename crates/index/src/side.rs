@@ -97,7 +97,7 @@ impl Side {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.entries.read().len()
+        if self.filter.load(Ordering::Acquire) == 0 { 0 } else { self.entries.read().len() }
     }
 
     pub(crate) fn memory_bytes(&self) -> u64 {

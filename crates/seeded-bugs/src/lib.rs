@@ -539,6 +539,8 @@ bugs! {
     DamagedListBelieved,
     /// The leadership of a group is handed to a node whose copy is damaged.
     DamagedNodeLeadsAgain,
+    /// A leader with a damaged record begins to send a voter a snapshot.
+    SnapshotOfDamageSent,
     /// A confirmation of a leader to a replica is believed after a snapshot or a restart of its member, too.
     OldMemberConfirmed,
 

@@ -70,7 +70,8 @@ impl Trouble {
         match error.split(' ').next().unwrap_or_default() {
             "LOADING" => Trouble::Loading(error.trim_start_matches("LOADING ").to_owned()),
             "NOAUTH" => Trouble::Refused(format!(
-                "{text} Give a password as ESKER_PASSWORD or in --password-file, and --user"
+                "{text} Give a password as ESKER_PASSWORD or in --password-file, and --user; for import --from: \
+                 ESKER_FROM_PASSWORD, --from-password-file and --from-user"
             )),
             "WRONGPASS" | "NOPERM" => Trouble::Refused(text),
             // A client refused for too many connections may be accepted later.

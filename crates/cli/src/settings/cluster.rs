@@ -7,16 +7,13 @@ use std::time::Duration;
 use super::layers::Settings;
 use crate::secret;
 
-/// Divisor: part of the tier that is written first that the log of the groups may take.
+/// Divisor: part of the tier that is written first that the log of the groups may take. On a small tier the engine allows a
+/// quarter.
 const LOG_PART: u64 = 8;
 /// Least memory of a node in bytes: each group has an index of its own.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// Bounds of the log's length in segments. A group may append 4 MiB at a time.
 const LOG_SEGMENTS: [u64; 2] = [16, 64];
-/// Segments of a tier that its superblocks may take.
-const NO_SEGMENTS: u64 = 4;
-/// Divisor: the largest part of the others that the engine allows.
-const LOG_PART_MOST: u64 = 4;
 
 /// Least time by which replicas may be behind.
 const STALENESS_LEAST: Duration = Duration::from_millis(200);
@@ -252,9 +249,7 @@ impl Settings {
         let tier_bytes = self.bytes(first).unwrap_or(TIER_BYTES);
         let segment_bytes = self.bytes("segment-size").unwrap_or(SEGMENT_BYTES);
         let [least, most] = LOG_SEGMENTS;
-        let segments = (tier_bytes / LOG_PART / segment_bytes).clamp(least, most);
-        let usable = (tier_bytes / segment_bytes).saturating_sub(NO_SEGMENTS);
-        segments.min(usable / LOG_PART_MOST) as u32
+        (tier_bytes / LOG_PART / segment_bytes).clamp(least, most) as u32
     }
 }
 

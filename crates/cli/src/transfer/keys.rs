@@ -1,5 +1,7 @@
 //! The keys of a server and their states: Esker, Redis, Valkey, Kvrocks, or another server of their protocol.
 
+use std::collections::BTreeMap;
+
 use esker_engine::Bytes;
 
 use crate::client::{Answer, Client};
@@ -13,6 +15,15 @@ const STEP_KEYS: &[u8] = b"1000";
 const READ_KEYS: usize = 32;
 const READ_KEYS_MAX: usize = 1000;
 const READ_BYTES: usize = 1 << 20;
+
+/// A database number that no server has. A server that selects it ignores SELECT.
+const NO_DATABASE: &[u8] = b"2147483647";
+
+/// Beginning of the answer to a transaction that is refused as a whole.
+const REFUSED_ANSWER: &str = "EXECABORT";
+
+/// Number of times that a key outside a transaction is read while its expiry changes.
+const READS_ALONE: usize = 3;
 
 /// Esker's answer if a record that a transaction reads is damaged.
 const DAMAGED_ANSWER: &str = "EXECABORT Transaction discarded because of: ERR damaged data";
@@ -33,8 +44,9 @@ pub(super) enum State {
 /// A connection that reads keys.
 pub(super) struct Keys {
     client: Client,
-    /// The selected database.
+    /// The selected database, and the databases that are known to exist or not to.
     database: u8,
+    exists: BTreeMap<u8, bool>,
     /// False if the server has no PEXPIRETIME (Redis before 7.0): then PTTL gives the expiry, late by the time of an answer.
     has_expiry_times: bool,
     /// Number of keys in the next transaction.
@@ -46,7 +58,8 @@ impl Keys {
         client.send(&[b"PEXPIRETIME", b"0"])?;
         let is_unknown = |error: &str| error.to_ascii_lowercase().contains("unknown command");
         let has_expiry_times = !matches!(client.receive()?, Answer::Error(error) if is_unknown(&error));
-        Ok(Keys { client, database: 0, has_expiry_times, width: READ_KEYS })
+        let exists = BTreeMap::from([(0, true)]);
+        Ok(Keys { client, database: 0, exists, has_expiry_times, width: READ_KEYS })
     }
 
     /// Returns true if expiries are exact to the millisecond.
@@ -76,18 +89,47 @@ impl Keys {
         }
     }
 
-    fn select(&mut self, database: u8) -> Result<(), Failure> {
-        if self.database != database {
-            self.client.ask(&[b"SELECT", database.to_string().as_bytes()])?;
+    /// Returns true if the server has no keys. Database 0 is read, because Kvrocks counts its keys only on demand.
+    pub(super) fn is_empty(&mut self) -> Result<bool, Failure> {
+        if self.databases()?.iter().any(|(database, keys)| *database > 0 && *keys > 0) {
+            return Ok(false);
+        }
+        let mut cursor = b"0".to_vec();
+        loop {
+            let (next, names) = self.scan(0, &cursor)?;
+            if !names.is_empty() || next == b"0" {
+                return Ok(names.is_empty());
+            }
+            cursor = next;
+        }
+    }
+
+    /// Selects a database. Returns false if the server does not have it.
+    fn select(&mut self, database: u8) -> Result<bool, Failure> {
+        if self.database == database {
+            return Ok(true);
+        }
+        let exists = match self.exists.get(&database) {
+            Some(true) => {
+                self.client.ask(&[b"SELECT", database.to_string().as_bytes()])?;
+                true
+            }
+            Some(false) => false,
+            None => try_select(&mut self.client, database)?,
+        };
+        self.exists.insert(database, exists);
+        if exists {
             self.database = database;
         }
-        Ok(())
+        Ok(exists)
     }
 
     /// Reads some keys from a cursor on; `b"0"` is the start of an iteration. Returns the next cursor, which is `b"0"` after the
-    /// last keys.
+    /// last keys. A database that the server does not have has no keys.
     pub(super) fn scan(&mut self, database: u8, cursor: &[u8]) -> Result<(Vec<u8>, Vec<Bytes>), Failure> {
-        self.select(database)?;
+        if !self.select(database)? {
+            return Ok((b"0".to_vec(), Vec::new()));
+        }
         let Answer::Parts(parts) = self.client.ask(&[b"SCAN", cursor, b"COUNT", STEP_KEYS])? else {
             return Err(self.client.unexpected("SCAN").into());
         };
@@ -108,7 +150,9 @@ impl Keys {
 
     /// Reads the states of keys of a database, in their order. Value and expiry of a key belong together.
     pub(super) fn read(&mut self, database: u8, keys: &[Bytes]) -> Result<Vec<State>, Failure> {
-        self.select(database)?;
+        if !self.select(database)? {
+            return Ok(vec![State::Absent; keys.len()]);
+        }
         let mut states = Vec::with_capacity(keys.len());
         self.read_into(keys, &mut states)?;
         let bytes_of = |state: &State| if let State::String(value, _) = state { value.len() } else { 0 };
@@ -122,7 +166,7 @@ impl Keys {
     }
 
     /// Reads keys in one transaction; one by one if the server lacks the memory for all of them together, or if one of their
-    /// records is damaged.
+    /// records is damaged; without a transaction if it lacks the memory for one of them.
     fn read_into(&mut self, keys: &[Bytes], states: &mut Vec<State>) -> Result<(), Failure> {
         let expiry: &[u8] = if self.has_expiry_times { b"PEXPIRETIME" } else { b"PTTL" };
         self.client.send(&[b"MULTI"])?;
@@ -149,6 +193,12 @@ impl Keys {
                 states.push(State::Damaged);
                 Ok(())
             }
+            Answer::Error(error)
+                if keys.len() == 1 && refused.is_none() && error.starts_with(REFUSED_ANSWER) =>
+            {
+                states.push(self.read_alone(&keys[0], expiry)?);
+                Ok(())
+            }
             // The error while commands were queued is more specific.
             Answer::Error(error) if keys.len() == 1 || refused.is_some() => {
                 Err(self.client.refused(&refused.unwrap_or(error)).into())
@@ -157,6 +207,22 @@ impl Keys {
                 keys.iter().try_for_each(|key| self.read_into(std::slice::from_ref(key), states))
             }
             _ => Err(self.client.unexpected("EXEC").into()),
+        }
+    }
+
+    /// Reads a key without a transaction, again if its expiry changes meanwhile.
+    fn read_alone(&mut self, key: &[u8], expiry: &[u8]) -> Result<State, Failure> {
+        let mut reads = 1;
+        loop {
+            for words in [[expiry, key], [b"GET", key], [expiry, key]] {
+                self.client.send(&words)?;
+            }
+            let (before, value, after) =
+                (self.client.receive()?, self.client.receive()?, self.client.receive()?);
+            if before == after || reads == READS_ALONE {
+                return self.state(value, &after);
+            }
+            reads += 1;
         }
     }
 
@@ -169,7 +235,7 @@ impl Keys {
             }
             // Deleted or expired since SCAN returned it.
             (Answer::Nothing, _) => Ok(State::Absent),
-            (Answer::Error(error), _) if error.starts_with("WRONGTYPE") => Ok(State::Other),
+            (Answer::Error(error), _) if is_wrong_type(&error) => Ok(State::Other),
             (Answer::Error(error), _) => Err(self.client.refused(&error).into()),
             (_, Answer::Error(error)) => Err(self.client.refused(error).into()),
             _ => Err(self.client.unexpected("GET").into()),
@@ -178,7 +244,9 @@ impl Keys {
 
     /// Returns the names of the types of keys; `none` for an absent key.
     pub(super) fn types(&mut self, database: u8, keys: &[Bytes]) -> Result<Vec<String>, Failure> {
-        self.select(database)?;
+        if !self.select(database)? {
+            return Ok(vec!["none".to_owned(); keys.len()]);
+        }
         for key in keys {
             self.client.send(&[b"TYPE", key])?;
         }
@@ -194,6 +262,24 @@ impl Keys {
         }
         refused.map_or(Ok(types), |error| Err(self.client.refused(&error).into()))
     }
+}
+
+/// Selects a database other than 0. Returns false if the server does not have it. Kvrocks accepts every number and selects nothing:
+/// it has one set of keys, in which equal keys of two databases would replace each other.
+pub(super) fn try_select(client: &mut Client, database: u8) -> Result<bool, Failure> {
+    client.send(&[b"SELECT", NO_DATABASE])?;
+    client.send(&[b"SELECT", database.to_string().as_bytes()])?;
+    let is_ignored = !matches!(client.receive()?, Answer::Error(_));
+    match client.receive()? {
+        Answer::Error(error) if error.contains("out of range") => Ok(false),
+        Answer::Error(error) => Err(client.refused(&error).into()),
+        _ => Ok(!is_ignored),
+    }
+}
+
+/// Returns true for the answer to GET of a key of another type. Kvrocks puts `ERR Invalid argument: ` before its code.
+fn is_wrong_type(error: &str) -> bool {
+    error.starts_with("WRONGTYPE") || error.contains(": WRONGTYPE ")
 }
 
 /// Returns the databases that have keys, with their numbers of keys, from INFO.
@@ -217,6 +303,13 @@ fn keys_of_database(line: &str) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn wrong_type_is_known_with_a_prefix() {
+        let text = "WRONGTYPE Operation against a key holding the wrong kind of value";
+        assert!(is_wrong_type(text) && is_wrong_type(&format!("ERR Invalid argument: {text}")));
+        assert!(!is_wrong_type("ERR value is not an integer or out of range"));
+    }
 
     #[test]
     fn databases_are_exported_or_refused() {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use esker_engine::Bytes;
 
-use super::keys::{Keys, State};
+use super::keys::{Keys, State, try_select};
 use super::local::DAMAGED;
 use super::record::{
     Destination, EMPTY_KEY, Found, KEY_TOO_LONG, LeftOut, Record, SERVER_TOO_LONG, Sink, Source, no_database,
@@ -126,18 +126,14 @@ impl RemoteSink {
         if is_there == Some(false) {
             return Ok(false);
         }
-        self.client.send(&[b"SELECT", database.to_string().as_bytes()])?;
         if is_there.is_some() {
+            self.client.send(&[b"SELECT", database.to_string().as_bytes()])?;
             self.sent.push_back(Sent::Select);
             self.database = database;
             return Ok(true);
         }
         self.settle(left_out)?;
-        let is_there = match self.client.receive()? {
-            Answer::Error(error) if error.contains("out of range") => false,
-            Answer::Error(error) => return Err(self.failed(&format!("database {database}"), &error)),
-            _ => true,
-        };
+        let is_there = try_select(&mut self.client, database)?;
         self.is_there.insert(database, is_there);
         if is_there {
             self.database = database;

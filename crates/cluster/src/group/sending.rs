@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use esker_engine::{Entry, StoredChange, StoredValue};
+use esker_seeded_bugs::{Bug, planted};
 
 use super::installing::NOTHING_MISSING;
 use super::status::count;
@@ -74,6 +75,13 @@ impl Group {
         let number = self.transfers.fetch_add(1, Ordering::Relaxed);
         self.sending.lock().insert(number, index);
         let _held = Held(self, number);
+        if self.status().voters.contains(&node)
+            && !planted(Bug::SnapshotOfDamageSent)
+            && let Err(why) = self.check_keys().await
+        {
+            self.parts.runtime.sleep(self.parts.settings.patience).await;
+            return Err(format!("no snapshot is sent, because a record cannot be read here: {why}"));
+        }
         self.running()?.allow_reversion(node).await;
         let mut transfer = Transfer { node, number, proof, part: 0 };
         let mut keys = self.parts.keys.stream();
@@ -90,6 +98,16 @@ impl Group {
         }
         self.send_part(&mut transfer, changes, bytes, true).await?;
         count(&self.counters.snapshots_sent, 1);
+        Ok(())
+    }
+
+    /// Reads all keys. A voter is emptied by the first part of a snapshot, and may have the only sound copy of a record that is
+    /// damaged here.
+    async fn check_keys(&self) -> Result<(), String> {
+        let mut keys = self.parts.keys.stream();
+        while let Some(entry) = keys.next().await {
+            entry.map_err(|error| error.to_string())?;
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use esker_engine::Cursor;
 use esker_simulated::Random;
 
 use crate::machines::Machines;
-use crate::support::{SEGMENT_BYTES, Tiers};
+use crate::support::{SEGMENT_BYTES, Tiers, damage_value};
 
 /// Bytes in front of the first slot of a device.
 const HEAD: usize = 1 << 20;
@@ -125,22 +125,9 @@ async fn damage_segment(machines: &Machines, machine: u64, key: u64) {
     panic!("the record of {key} is in no sealed segment of machine {machine}");
 }
 
-/// Damages the record of a key on the devices of a machine. The same bytes are in the log of the group, where damage is not meant.
+/// Damages the record of a key on the devices of a machine.
 async fn damage(machines: &Machines, machine: u64, key: u64) {
-    let (store, devices, wanted) = (machines.running(machine).store, machines.devices(machine), value(key));
-    let before = store.verify().await.expect("it is open").damages;
-    for device in devices.all() {
-        let bytes = device.snapshot();
-        let places = bytes.windows(64).enumerate().filter(|(_, window)| *window == &wanted[..64]);
-        for (at, _) in places {
-            device.corrupt(at as u64, 0x55);
-            if store.verify().await.expect("it is open").damages > before {
-                return;
-            }
-            device.corrupt(at as u64, 0x55);
-        }
-    }
-    panic!("the record of {key} is in no sealed segment of machine {machine}");
+    damage_value(&machines.running(machine).store, &machines.devices(machine), &value(key)).await;
 }
 
 #[test]

@@ -11,7 +11,7 @@ use esker_engine::{ClusterError, Error};
 use parking_lot::Mutex;
 
 use crate::stores::{GROUP, Put, Stores, number_of, numbered, put};
-use crate::support::Tiers;
+use crate::support::{Tiers, damage_value};
 
 /// Has the leader write until the log that a stopped node needs is purged. Returns the leader.
 async fn leave_behind(stores: &mut Stores, number: u64) -> u64 {
@@ -198,6 +198,41 @@ fn follower_whose_log_was_purged_gets_a_snapshot() {
         });
         stores.end();
     }
+}
+
+/// A voter that needs a snapshot may have the only sound copy of a record.
+#[test]
+fn leader_with_a_damaged_record_empties_no_voter() {
+    let mut stores = Stores::new(5, Tiers::Fast, 0);
+    let world = stores.world.clone();
+    world.run(async {
+        stores.found().await;
+        let first = stores.wait_for_leader().await;
+        let value: Vec<u8> = (0..2000).map(|n: u32| (n * n / 7) as u8).collect();
+        assert_eq!(put(&stores.store(first), "only", &value).await, Put::Done);
+        stores.settled().await;
+        // Below the floor of each node, so that node 3 has it after its start.
+        world.sleep(stores.settings.floor_interval * 2).await;
+        leave_behind(&mut stores, 3).await;
+        // No value is in memory after a start.
+        for number in [1, 2] {
+            stores.crash(number);
+        }
+        for number in [1, 2] {
+            stores.start(number).await;
+        }
+        let leader = stores.wait_for_leader().await;
+        damage_value(&stores.store(leader), &stores.machines[&leader].devices, &value).await;
+        stores.start(3).await;
+        world.sleep(Duration::from_secs(30)).await;
+        assert!(stores.dump(3).await.get(&b"only"[..]).is_some_and(|kept| *kept == value), "it was emptied");
+        assert_eq!(stores.group(3).status().counters.snapshots_received, 0);
+        // Once the record is replaced, the voter gets its snapshot.
+        assert_eq!(put(&stores.store(leader), "only", b"again").await, Put::Done);
+        let keys = stores.settled().await;
+        assert_eq!(keys.get(&b"only"[..]).map(|value| &value[..]), Some(&b"again"[..]));
+    });
+    stores.end();
 }
 
 /// The next leader learns that a replica lacks entries only from its member, which does not run while keys are received.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use esker_device::Runtime;
+use esker_device::{MemoryOptions, Runtime};
 use esker_engine::{Error, OptionName, Store};
 use esker_simulated::SimRuntime;
 
@@ -32,7 +32,7 @@ fn member_of_a_cluster_is_not_opened_alone() {
     assert!(matches!(error, Error::Option { option: OptionName::GroupLog, .. }), "{error}");
     assert!(error.to_string().contains("member of its cluster"), "{error}");
     let error = refusal(&world, devices.options_alone(runtime.clone()).group_log_segments(3));
-    assert!(error.to_string().contains("must be 4 to "), "{error}");
+    assert!(error.to_string().contains("must be at least 4"), "{error}");
     // It is not harmed by the refusals.
     world.run(async {
         let (store, log) = devices.open(runtime.clone()).await;
@@ -40,6 +40,25 @@ fn member_of_a_cluster_is_not_opened_alone() {
         store.close().await.unwrap();
     });
     world.crash();
+}
+
+/// The number of segments is a maximum, because the size of a device is known only when it is opened.
+#[test]
+fn log_takes_a_quarter_of_a_small_tier_and_a_smaller_one_is_refused() {
+    let world = SimRuntime::new(3);
+    let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
+    let mut devices = Devices::new(&world, Tiers::Fast, 1000);
+    world.run(async {
+        let (store, log) = devices.open(runtime.clone()).await;
+        log.append(1, 0, &[vec![5; 4000]]).await.unwrap().durable().await.unwrap();
+        store.put("key", "value").await.expect("three quarters are left for records");
+        store.close().await.unwrap();
+    });
+    world.crash();
+    devices.fast = esker_simulated::device(&world, MemoryOptions::new((1 << 20) + 12 * SEGMENT_BYTES));
+    let text = refusal(&world, devices.options(runtime)).to_string();
+    assert!(text.contains("needs at least 16 segments"), "{text}");
+    assert!(text.contains("make the tier larger"), "{text}");
 }
 
 /// Damages each segment of the log in turn.

@@ -73,3 +73,21 @@ impl Devices {
         (store, log)
     }
 }
+
+/// Damages the record with a value in a sealed segment of a store. The same bytes are in the log of the group, where damage is not
+/// meant.
+pub(crate) async fn damage_value(store: &Store, devices: &Devices, value: &[u8]) {
+    let before = store.verify().await.expect("it is open").damages;
+    for device in devices.all() {
+        let bytes = device.snapshot();
+        let places = bytes.windows(64).enumerate().filter(|(_, window)| *window == &value[..64]);
+        for (at, _) in places {
+            device.corrupt(at as u64, 0x55);
+            if store.verify().await.expect("it is open").damages > before {
+                return;
+            }
+            device.corrupt(at as u64, 0x55);
+        }
+    }
+    panic!("no sealed segment has the record");
+}

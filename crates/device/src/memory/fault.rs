@@ -36,7 +36,7 @@ pub enum Fault {
     /// A write lands this many bytes beyond its offset (wrapping at the end of the device), and a read reads from
     /// there. Other operations are unaffected.
     Misdirected(u64),
-    /// The operation takes this much longer.
+    /// The operation takes this much longer. Only for devices with [`MemoryOptions::latency`].
     Late(Duration),
     /// The device vanishes: this and every later operation fails with ENODEV.
     Vanish,

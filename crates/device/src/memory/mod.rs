@@ -230,6 +230,10 @@ impl MemoryDevice {
     ) -> Pending<T> {
         let inner = self.inner.clone();
         let Some(latency) = &inner.options.latency else {
+            assert!(
+                !matches!(submitted.fault, Fault::Late(_)),
+                "`Fault::Late` needs `MemoryOptions::latency`"
+            );
             let answer = apply(&inner, &submitted);
             inner.counters.completed();
             return Pending::ready(answer);

@@ -30,9 +30,9 @@ macro_rules! counters {
 }
 
 counters! {
-    puts: "Records put.",
-    deletes: "Tombstones written.",
-    user_bytes: "Bytes of keys and values put, before compression.",
+    puts: "Records put, on each node of a cluster that has a copy.",
+    deletes: "Tombstones written, on each node of a cluster that has a copy.",
+    user_bytes: "Bytes of keys and values put, before compression, on each node of a cluster that has a copy.",
     values_compressed: "Values that were put and are stored compressed.",
     compressed_raw_bytes: "Their length before.",
     compressed_stored_bytes: "Their length as they are stored.",

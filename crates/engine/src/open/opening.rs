@@ -54,6 +54,8 @@ use crate::write::{Writer, WriterParts, committer, preallocate};
 const TWO_SEGMENTS_PIECES: usize = 4;
 /// Minimum number of threads for recovery and background work.
 const LEAST_THREADS: usize = 2;
+/// Divisor: part of the tier that is written first that the log of replicated groups may take.
+const LOG_DIVISOR: u32 = 4;
 
 /// Returns the number of threads for recovery and background work: one per processor, because loading the index is the
 /// work of an opening.
@@ -327,13 +329,20 @@ fn log_slots(options: &Options, tier: &Tier, recovered: &Recovered) -> Result<u3
         }
         return Ok(0);
     };
-    let most = tier.slots_usable() / 4;
-    if !(LEAST_LOG_SLOTS..=most).contains(&asked) {
-        let what =
-            format!("is {asked}, but must be {LEAST_LOG_SLOTS} to {most}, a quarter of the tier's segments");
+    if asked < LEAST_LOG_SLOTS {
+        let what = format!("is {asked}, but must be at least {LEAST_LOG_SLOTS}");
         return Err(Error::option(OptionName::GroupLog, what));
     }
-    Ok(asked)
+    let (usable, most) = (tier.slots_usable(), tier.slots_usable() / LOG_DIVISOR);
+    if most < LEAST_LOG_SLOTS {
+        let least = LEAST_LOG_SLOTS * LOG_DIVISOR;
+        let what = format!(
+            "needs at least {least} segments in the tier that is written first, which has {usable}: make the tier larger, \
+             or segment_bytes smaller"
+        );
+        return Err(Error::option(OptionName::GroupLog, what));
+    }
+    Ok(asked.min(most))
 }
 
 /// Step 5. Writes the footer of a segment of the log that was found without one. The next opening takes what is missing

@@ -38,6 +38,7 @@ macro_rules! causes {
 
 causes! {
     user_bytes: "Records of users, including tombstones: header, key, value, padding to the granule.",
+    log_bytes: "Entries of the log of replicated groups.",
     destaged_bytes: "Records copied from the fast tier to the capacity tier.",
     collected_bytes: "Records copied within the tier.",
     recovered_bytes: "Records that an opening recovered from the staging file of the last process, or that were written again after their device failed.",
@@ -54,6 +55,8 @@ causes! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     User,
+    /// The log of replicated groups.
+    Log,
     Destaged,
     Collected,
     Recovered,
@@ -84,6 +87,7 @@ impl WriteAccounting {
                 let records = match origin {
                     Origin::Recovered if planted(Bug::RecoveredBookedAsUsers) => &self.user_bytes,
                     Origin::User => &self.user_bytes,
+                    Origin::Log => &self.log_bytes,
                     Origin::Destaged => &self.destaged_bytes,
                     Origin::Collected => &self.collected_bytes,
                     Origin::Recovered => &self.recovered_bytes,

@@ -281,6 +281,23 @@ fn replay_from_an_earlier_point_ends_in_the_same_state() {
     }
 }
 
+/// Write amplification is a ratio to what this node was given, by clients or by a leader.
+#[test]
+fn what_is_applied_is_counted_whoever_leads() {
+    let node = Node::new(1);
+    node.run(async {
+        node.store.put("a1", "123456").await.expect("it is put");
+        let mut batch = Batch::new();
+        batch.put("a2", "12345678").delete("a1");
+        node.store.write(batch).await.expect("it is written");
+        node.store.put_many(vec![("b".into(), "1".into(), None)]).await;
+        let from_leader = vec![vec![put("c", "123")], vec![delete("b")]];
+        node.applier().apply(1 + b'b' % 3, from_leader).await.expect("it is applied");
+    });
+    let activity = node.store.stats().activity;
+    assert_eq!((activity.puts, activity.deletes, activity.user_bytes), (4, 2, 8 + 10 + 2 + 4));
+}
+
 #[test]
 fn stores_that_cannot_be_replicated_are_refused() {
     let world = SimRuntime::new(1);

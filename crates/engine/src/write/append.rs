@@ -27,6 +27,7 @@ impl Writer {
         if let Some(replicator) = self.catalog.replicator() {
             return Box::pin(self.propose(replicator, records, reservation)).await;
         }
+        records.iter().for_each(|record| record.count(&self.space.counters));
         let bytes: u64 = records.iter().map(|r| r.padded_bytes(lane.shape)).sum();
         self.admission.wait(&self.space, &self.catalog.index, records.len(), bytes).await;
         let mut refused = 0;

@@ -44,6 +44,7 @@ impl Writer {
             let run = from..from + self.run_length(&commands[from..]);
             self.look_up_deleted(&mut commands[run.clone()]).await?;
             self.append_run(&commands, run.clone(), &mut versions, applier).await?;
+            commands[run.clone()].iter().flatten().for_each(|record| record.count(&self.space.counters));
             from = run.end;
         }
         Ok(versions)

@@ -253,7 +253,6 @@ impl Writer {
         durability: Durability,
         mut reservation: Option<Reservation>,
     ) -> Result<u64> {
-        records.iter().for_each(|record| record.count(&self.space.counters));
         let mut lane = &self.lane;
         match (&mut *records, &mut reservation) {
             ([], reservation) => {

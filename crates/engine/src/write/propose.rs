@@ -136,7 +136,6 @@ impl Writer {
         origin: u64,
     ) -> Result<Proposed> {
         let mut put = self.admit(database, put, origin).await?;
-        put.count(&self.space.counters);
         let put = std::slice::from_mut(&mut put);
         let turn = self.turn(put).await?;
         self.begin_proposal(replicator, put, turn)

@@ -170,7 +170,6 @@ impl Writer {
         condition: Condition,
     ) -> Result<u64> {
         self.await_admission(&prepared).await?;
-        prepared.count(&self.space.counters);
         let large = self.lane_for_large(&prepared);
         let mut reservation = None;
         let is_early = large.is_some() && planted(Bug::LargeNumberedTooEarly);
@@ -224,7 +223,6 @@ impl Writer {
             return Ok(false);
         };
         prepared.replaces = Some(replaced);
-        self.space.counters.count_delete();
         self.append(&self.lane, std::slice::from_mut(&mut prepared), durability, reservation).await?;
         Ok(!replaced.expired)
     }

@@ -16,8 +16,8 @@ mod largest;
 /// Histogram bound that no turn may exceed, in seconds.
 const BOUND: &str = if cfg!(debug_assertions) { "0.008192" } else { "0.004096" };
 
-/// Number of attempts for a command whose turns are long: the kernel charges interrupts, and returning memory that other threads
-/// freed, to whichever thread runs, so not to the same command each time.
+/// Number of attempts at work whose turns are long: the kernel charges interrupts, and returning memory that other threads
+/// freed, to whichever thread runs, so not to the same work each time.
 const TRIES: usize = 3;
 
 /// Maximum time for an answer.
@@ -38,6 +38,23 @@ fn long_turns(server: &Hosted) -> u64 {
     let metrics = metrics_at_rest(server);
     let within = metrics.get(&format!("esker_turn_seconds_bucket{{le=\"{BOUND}\"}}"));
     metrics.get("esker_turn_seconds_count") - within
+}
+
+/// Returns the number of long turns of `work` in the best of up to [`TRIES`] attempts.
+fn long_turns_of(server: &Hosted, mut work: impl FnMut()) -> u64 {
+    let mut attempt = || {
+        let before = long_turns(server);
+        work();
+        long_turns(server) - before
+    };
+    let mut fewest = attempt();
+    for _ in 1..TRIES {
+        if fewest == 0 {
+            break;
+        }
+        fewest = fewest.min(attempt());
+    }
+    fewest
 }
 
 /// Sends bytes while reading. Returns the last bytes received before `end`, or before the server closed the connection.
@@ -119,17 +136,11 @@ fn largest_arguments_of_every_verb_keep_turns_short() {
             ));
             continue;
         };
-        let mut long = 0;
-        for _ in 0..TRIES {
-            let before = long_turns(&server);
+        let long = long_turns_of(&server, || {
             for commands in &cases {
                 ask(&server, commands);
             }
-            long = long_turns(&server) - before;
-            if long == 0 {
-                break;
-            }
-        }
+        });
         if long > 0 {
             failed.push(format!("{verb}: {long} turns took more than {BOUND} s of processor time"));
         }
@@ -141,20 +152,20 @@ fn largest_arguments_of_every_verb_keep_turns_short() {
 #[test]
 fn requests_and_frames_without_end_keep_turns_short() {
     let server = Hosted::start_roomy();
-    let before = long_turns(&server);
     let page = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
     let last = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    exchange(server.http, &[&page[..], last].concat(), None);
-    assert_eq!(long_turns(&server) - before, 0, "of /metrics, longer than {BOUND} s");
+    let requests = [&page[..], last].concat();
+    let long = long_turns_of(&server, || drop(exchange(server.http, &requests, None)));
+    assert_eq!(long, 0, "of /metrics, longer than {BOUND} s");
 
-    let before = long_turns(&server);
     for (kind, payload) in [(6, &[7; 8][..]), (4, &[]), (8, &[0, 0, 0, 1])] {
         let preface = [PREFACE, &frame(4, 0, 0, &[])].concat();
         let flood = frame(kind, 0, 0, payload).repeat(20_000);
         // GOAWAY ends the connection, and so does a flood that HTTP/2 does not allow.
-        exchange(server.grpc, &[preface, flood, frame(7, 0, 0, &[0; 8])].concat(), None);
+        let frames = [preface, flood, frame(7, 0, 0, &[0; 8])].concat();
+        let long = long_turns_of(&server, || drop(exchange(server.grpc, &frames, None)));
+        assert_eq!(long, 0, "of HTTP/2 frames of type {kind}, longer than {BOUND} s");
     }
-    assert_eq!(long_turns(&server) - before, 0, "of frames of HTTP/2, longer than {BOUND} s");
     server.stop();
 }
 

@@ -1,7 +1,8 @@
 //! A pass over the keys of both servers: counts the differences, or removes them. Values and expiries are compared.
 //!
 //! 1. All keys of the source are read from both servers.
-//! 2. The types of all keys of the target are asked of the source: keys that it has not as strings are extra.
+//! 2. The types of all keys of the target are asked of the source: keys that it has not as strings are extra. Keys of other types are
+//!    read, because a server may give them as strings (bitmaps of Kvrocks).
 //!
 //! Keys that expire within [`MARGIN_MS`] do not count as different, because the servers do not delete them at the same instant.
 //! They are repaired: the target may have an older version without that expiry.
@@ -245,8 +246,20 @@ fn of_target(ends: &mut Ends, action: Action, found: &mut Differences) -> Result
 /// Returns the keys that the target has, and the source has not as strings.
 fn extra(ends: &mut Ends, database: u8, names: Vec<Bytes>) -> Result<Vec<Bytes>, Failure> {
     let types = ends.source.types(database, &names)?;
-    let extra = names.into_iter().zip(types).filter(|(_, kind)| kind != "string").map(|(name, _)| name);
-    let extra: Vec<Bytes> = extra.collect();
+    let (mut extra, mut of_other_types) = (Vec::new(), Vec::new());
+    for (name, kind) in names.into_iter().zip(types) {
+        match kind.as_str() {
+            "string" => {}
+            "none" => extra.push(name),
+            _ => of_other_types.push(name),
+        }
+    }
+    for chunk in of_other_types.chunks(ends.source.width()) {
+        let states = chunk.iter().zip(ends.source.read(database, chunk)?);
+        extra.extend(
+            states.filter(|(_, state)| !matches!(state, State::String(..))).map(|(name, _)| name.clone()),
+        );
+    }
     let mut lasting = Vec::new();
     for chunk in extra.chunks(ends.target.width()) {
         for (name, state) in chunk.iter().zip(ends.target.read(database, chunk)?) {

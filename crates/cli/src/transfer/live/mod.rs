@@ -70,7 +70,7 @@ pub(super) struct Live {
     /// Compare the servers, and copy nothing.
     #[arg(long, requires = "from", conflicts_with_all = ["follow", "delete_extra", "state"])]
     only_verify: bool,
-    /// File that keeps the place in the changes, so that another call continues there.
+    /// File that keeps the place in the changes and the origin of the target's keys, so that another call continues there.
     #[arg(long, value_name = "FILE", requires = "from")]
     state: Option<PathBuf>,
     /// Read at most this number of keys a second.
@@ -84,7 +84,7 @@ pub(super) struct Live {
 pub(super) fn run(live: &Live, from: &str, to: &str, login: &Login, json: bool) -> Result<(), Failure> {
     let source = Arc::new(live.login.login(login).server(from, PATIENCE)?);
     let target = login.server(to, PATIENCE)?;
-    let resume = Resume::open(live.state.clone(), source.address(), target.address())?;
+    let mut resume = Resume::open(live.state.clone(), source.address(), target.address())?;
     let mut ends = Ends {
         source: Keys::new(source.connect()?)?,
         target: Keys::new(target.connect()?)?,
@@ -96,15 +96,13 @@ pub(super) fn run(live: &Live, from: &str, to: &str, login: &Login, json: bool) 
         stop: Stop::on_signals()?,
     };
     check_servers(&mut ends)?;
-    let older: u64 = ends.target.databases()?.iter().map(|(_, keys)| keys).sum();
-    let is_continued = resume.place().is_some();
-    ends.is_owned = older == 0 || live.delete_extra || is_continued;
+    let is_empty = ends.target.is_empty()?;
+    ends.is_owned = is_empty || live.delete_extra || resume.is_owned();
     if !ends.is_owned && !live.only_verify {
-        note(&format!(
-            "the target has {older} keys: those that the source does not have stay; --delete-extra deletes them\n"
-        ));
+        note("the target has keys: those that the source does not have stay; --delete-extra deletes them\n");
     }
-    let copied = copy(live, &mut ends, source, resume, older > 0 && !is_continued);
+    resume.begin(ends.is_owned)?;
+    let copied = copy(live, &mut ends, source, resume, !is_empty);
     ends.shown.end();
     let commands = copied?;
     let found = match live.no_verify {
@@ -146,6 +144,7 @@ fn copy(
         By::Scan => false,
     };
     if replicates {
+        let has_older_keys = has_older_keys && resume.place().is_none();
         let mut follower = Follower::new(ends, source, resume, has_older_keys);
         match follower.run(live.follow) {
             Err(Failure::Failed(why)) if live.by == By::Auto && !follower.has_begun() => {

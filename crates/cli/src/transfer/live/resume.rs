@@ -1,4 +1,4 @@
-//! The file of `--state`: the place in the stream up to which the target has all changes.
+//! The file of `--state`: the origin of the target's keys, and the place in the stream up to which the target has all changes.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,6 +23,16 @@ pub(super) struct Place {
 struct Saved {
     source: String,
     target: String,
+    /// True if the keys of the target come from the source.
+    #[serde(default)]
+    is_owned: bool,
+    /// `None` before the end of the first snapshot, and always if the source is read by passes.
+    #[serde(flatten)]
+    place: Option<SavedPlace>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SavedPlace {
     id: String,
     offset: u64,
     database: u64,
@@ -30,9 +40,7 @@ struct Saved {
 
 pub(super) struct Resume {
     path: Option<PathBuf>,
-    source: String,
-    target: String,
-    saved: Option<Saved>,
+    saved: Saved,
     last: Instant,
 }
 
@@ -52,19 +60,30 @@ impl Resume {
                     let (from, to) = (saved.source, saved.target);
                     return Err(wrong(format!("it is of an import from {from} to {to}: give another file")));
                 }
-                Some(saved)
+                saved
             }
-            _ => None,
+            _ => Saved { source: source.to_owned(), target: target.to_owned(), is_owned: false, place: None },
         };
-        let (source, target) = (source.to_owned(), target.to_owned());
-        Ok(Resume { path, source, target, saved, last: Instant::now() })
+        Ok(Resume { path, saved, last: Instant::now() })
+    }
+
+    /// Returns true if the keys of the target come from the source.
+    pub(super) fn is_owned(&self) -> bool {
+        self.saved.is_owned
+    }
+
+    /// Saves the origin of the target's keys before the first key is copied. A call after a kill finds keys in the target, and
+    /// cannot tell by them who wrote them.
+    pub(super) fn begin(&mut self, is_owned: bool) -> Result<(), Failure> {
+        self.saved.is_owned = is_owned;
+        self.write()
     }
 
     /// Returns the place to continue from.
     pub(super) fn place(&self) -> Option<Place> {
-        let saved = self.saved.as_ref()?;
-        let position = Position { id: saved.id.clone(), offset: saved.offset };
-        Some(Place { position, database: saved.database })
+        let SavedPlace { id, offset, database } = self.saved.place.as_ref()?;
+        let position = Position { id: id.clone(), offset: *offset };
+        Some(Place { position, database: *database })
     }
 
     /// Saves a place, at most once in a second.
@@ -75,11 +94,14 @@ impl Resume {
     /// Saves a place: a complete file replaces the older one.
     pub(super) fn save(&mut self, place: Option<Place>) -> Result<(), Failure> {
         self.last = Instant::now();
-        let (Some(path), Some(place)) = (&self.path, place) else { return Ok(()) };
-        let (source, target) = (self.source.clone(), self.target.clone());
-        let Position { id, offset } = place.position;
-        let saved = Saved { source, target, id, offset, database: place.database };
-        let text = serde_json::to_vec(&saved).expect("strings and numbers can be written as JSON");
+        let Some(Place { position: Position { id, offset }, database }) = place else { return Ok(()) };
+        self.saved.place = Some(SavedPlace { id, offset, database });
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let Some(path) = &self.path else { return Ok(()) };
+        let text = serde_json::to_vec(&self.saved).expect("strings and numbers can be written as JSON");
         let new = path.with_extension("new");
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, path));
         written.map_err(|error| Failure::Failed(format!("cannot write --state {}: {error}", path.display())))

@@ -47,7 +47,7 @@ async fn write(lane: &LogLane, frame: LogFrame) -> Result<()> {
         false => WriteMode::Durable,
         true => WriteMode::Plain,
     };
-    let writer = SegmentWriter::new(&lane.space, tier, Origin::User);
+    let writer = SegmentWriter::new(&lane.space, tier, Origin::Log);
     match writer.write_frame(frame.slot, frame.buffer.clone(), &frame.closed, mode).await {
         Ok(_) => {
             lane.is_durable(&frame);
@@ -67,5 +67,5 @@ async fn seal(lane: &LogLane, segment: OpenSegment, piece: usize) -> Result<()> 
     let summary = Summary::of(&segment);
     lane.pool.park(segment, piece);
     let tier = lane.space.tier(lane.shape.tier);
-    SegmentWriter::new(&lane.space, tier, Origin::User).write_summary(&summary).await
+    SegmentWriter::new(&lane.space, tier, Origin::Log).write_summary(&summary).await
 }
