@@ -2,6 +2,7 @@
 //! was acknowledged is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use esker_seeded_bugs::Bug;
 
@@ -83,9 +84,18 @@ struct Cluster {
 /// Time after which a cluster counts as dead.
 const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Returns ports for servers that start later, or again. They are below those that the system gives to clients, which could take them
+/// meanwhile.
 pub(super) fn free_ports(count: usize) -> Vec<u16> {
-    let held: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    held.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let (first, ports) = (10_000, 20_000);
+    let start = std::process::id().wrapping_mul(613);
+    let next = || {
+        let number = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed));
+        first + (number % ports) as u16
+    };
+    let is_free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    std::iter::repeat_with(next).filter(is_free).take(count).collect()
 }
 
 impl Cluster {

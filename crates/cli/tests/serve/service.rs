@@ -31,9 +31,9 @@ fn hold_opens(path: &Path) -> Option<File> {
     (done == [0, 0]).then_some(file)
 }
 
-/// Returns an address that was free a moment ago.
+/// Returns an address for a server that starts later.
 pub(super) fn free_address() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    SocketAddr::from(([127, 0, 0, 1], cluster::free_ports(1)[0]))
 }
 
 /// Sends a request. Returns at most `most` bytes of the answer.
