@@ -117,7 +117,10 @@ impl Node {
         let status = replica.status();
         let voters =
             status.matched.iter().filter(|(node, _)| status.voters.contains(node) && self.is_up(*node));
-        let best = voters.max_by_key(|(_, index)| *index).ok_or("no other node with a copy answers")?;
+        // Two nodes with damage would hand it to each other for ever.
+        let is_sound = |node: u64| self.known_damage(node).groups >> group & 1 == 0;
+        let best = voters.max_by_key(|(node, index)| (is_sound(*node), *index));
+        let best = best.ok_or("no other node with a copy answers")?;
         self.move_lead(group, best.0).await
     }
 

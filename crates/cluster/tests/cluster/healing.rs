@@ -269,7 +269,7 @@ fn copies_with_the_same_damage_heal_each_other() {
             let verified = machines.running(*machine).store.verify().await.expect("it is open");
             assert!(!verified.is_sound());
         }
-        world.sleep(Duration::from_secs(30)).await;
+        world.sleep(Duration::from_secs(10)).await;
         for machine in &numbers[..2] {
             assert_eq!(machines.figure(*machine, "damaged_groups"), 1.0, "machine {machine} believes a list");
         }
