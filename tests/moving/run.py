@@ -5,7 +5,7 @@
 2. A writer changes them with every kind of command that redis-server replicates for strings, until step 5.
 3. `esker import --from REDIS --to ESKER --follow` copies and follows. It is killed once with SIGKILL, and started again
    with its --state.
-4. The link of the replica is cut once: the source kills it. Step left out for a source that is read by passes.
+4. The link of the replica is cut once: the source kills it. A source that is read by passes has none.
 5. The writer stops, the import gets SIGINT, and must end with no differences.
 6. This script compares all keys itself, without esker's own comparison.
 7. The same back: from Esker under write load to an empty redis-server, by passes.

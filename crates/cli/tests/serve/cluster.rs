@@ -84,8 +84,7 @@ struct Cluster {
 /// Time after which a cluster counts as dead.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Returns ports for servers that start later, or again. They are below those that the system gives to clients, which could take them
-/// meanwhile.
+/// Returns ports for servers that start later, or restart. They are below the ports that the system gives to clients.
 pub(super) fn free_ports(count: usize) -> Vec<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let (first, ports) = (10_000, 20_000);

@@ -212,4 +212,11 @@ fn passes_resumed_after_a_kill_delete_keys_that_the_source_deleted() {
         let (code, _, why) = call(at, &again);
         assert!(code == Some(1) && why.contains("\"own\": only in the target"), "{why}");
     }
+
+    // And in a call without --delete-extra that follows one with it.
+    let (code, _, why) = call(at, &[&again[..], &["--delete-extra"]].concat());
+    assert!(code == Some(0) && other.ask("EXISTS own").starts_with(":0"), "{why}");
+    other.ask("SET own d");
+    let (code, _, why) = call(at, &again);
+    assert!(code == Some(1) && why.contains("\"own\": only in the target"), "{why}");
 }

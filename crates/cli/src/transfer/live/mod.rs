@@ -97,11 +97,13 @@ pub(super) fn run(live: &Live, from: &str, to: &str, login: &Login, json: bool) 
     };
     check_servers(&mut ends)?;
     let is_empty = ends.target.is_empty()?;
-    ends.is_owned = is_empty || live.delete_extra || resume.is_owned();
+    // `--delete-extra` holds for this call alone.
+    let is_owned = is_empty || resume.is_owned();
+    ends.is_owned = is_owned || live.delete_extra;
     if !ends.is_owned && !live.only_verify {
         note("the target has keys: those that the source does not have stay; --delete-extra deletes them\n");
     }
-    resume.begin(ends.is_owned)?;
+    resume.begin(is_owned)?;
     let copied = copy(live, &mut ends, source, resume, !is_empty);
     ends.shown.end();
     let commands = copied?;
