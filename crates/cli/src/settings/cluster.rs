@@ -13,7 +13,7 @@ const LOG_PART: u64 = 8;
 /// Least memory of a node in bytes: each group has an index of its own.
 const MEMORY_BYTES: u64 = 256 << 20;
 /// Bounds of the log's length in segments. A group may append 4 MiB at a time.
-const LOG_SEGMENTS: [u64; 2] = [16, 64];
+const LOG_SEGMENTS: [u64; 2] = [16, 256];
 
 /// Least time by which replicas may be behind.
 const STALENESS_LEAST: Duration = Duration::from_millis(200);

@@ -142,7 +142,7 @@ impl Group {
             install_not_before: Mutex::default(),
             watches: Mutex::default(),
             votes_from: AtomicU64::new(0),
-            kept: Mutex::new(Kept::new(parts.runtime.now())),
+            kept: Mutex::new(Kept::new(parts.runtime.now(), parts.log.usage().1)),
             additions: AtomicU64::new(0),
             upkeep: Notify::new(),
             copies: Mutex::default(),

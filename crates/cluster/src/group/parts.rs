@@ -52,7 +52,7 @@ pub struct GroupSettings {
     pub floor_interval: Duration,
     /// Bytes of entries applied above the floor after which it is advanced before its time.
     pub floor_bytes: u64,
-    /// Maximum bytes of entries kept for followers that lag.
+    /// Maximum bytes of entries kept for followers that lag or are down.
     pub log_bytes: u64,
     /// Maximum number of these entries. Each takes about 60 bytes of memory.
     pub log_entries: u64,

@@ -10,8 +10,9 @@ use tokio::sync::oneshot;
 use crate::raft::error::GroupError;
 use crate::raft::instance::Instance;
 
-/// Bytes of entries between two marks.
-const MARK_BYTES: u64 = 1 << 16;
+/// Marks over the whole log, and maximum bytes of entries between two marks.
+const MARKS: u64 = 4096;
+const MARK_BYTES: u64 = 64 << 10;
 
 /// Readers that wait for the next round.
 #[derive(Default)]
@@ -46,11 +47,13 @@ pub(super) struct Kept {
     pub(super) bytes_at_floor: u64,
     /// Indexes, with the bytes of entries applied until then.
     marks: VecDeque<(u64, u64)>,
+    mark_bytes: u64,
 }
 
 impl Kept {
-    pub(super) fn new(now: Duration) -> Kept {
-        Kept { last_floor: now, bytes_at_floor: 0, marks: VecDeque::new() }
+    pub(super) fn new(now: Duration, log_bytes: u64) -> Kept {
+        let mark_bytes = (log_bytes / MARKS).min(MARK_BYTES);
+        Kept { last_floor: now, bytes_at_floor: 0, marks: VecDeque::new(), mark_bytes }
     }
 
     /// Notes how many bytes were applied up to an index. A member that has started anew counts from 0.
@@ -59,7 +62,7 @@ impl Kept {
         if bytes < newest.max(self.bytes_at_floor) {
             (self.bytes_at_floor, self.marks) = (0, VecDeque::new());
         }
-        if self.marks.back().is_none_or(|(_, last)| bytes >= last + MARK_BYTES) {
+        if self.marks.back().is_none_or(|(_, last)| bytes >= last + self.mark_bytes) {
             self.marks.push_back((index, bytes));
         }
     }
@@ -76,5 +79,28 @@ impl Kept {
             }
         }
         through
+    }
+
+    /// Returns the last index of the older half of the bytes that are kept, or 0. Its marks are forgotten.
+    pub(super) fn older_half(&mut self, bytes: u64) -> u64 {
+        let oldest = self.marks.front().map_or(bytes, |(_, at)| *at);
+        self.above(bytes, (bytes - oldest) / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn halves_of_what_is_kept_are_given_up_until_little_is_left() {
+        let mut kept = Kept::new(Duration::ZERO, 4096 * 100);
+        (0..=80).for_each(|index| kept.mark(index, index * 100));
+        let halves: Vec<u64> = (0..8).map(|_| kept.older_half(8000)).collect();
+        // Up to the index itself. A mark is left, above which nothing is given up.
+        assert_eq!(halves, [39, 59, 69, 74, 77, 78, 79, 0]);
+        assert_eq!(kept.above(8000, 0), 0);
+        kept.mark(90, 9000);
+        assert_eq!(kept.older_half(9000), 80);
     }
 }

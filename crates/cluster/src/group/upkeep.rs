@@ -13,8 +13,8 @@ use super::{Group, Instance, Slot};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge up to
-/// there although followers lag, above the third this node proposes no entries.
+/// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, above the second they purge the older
+/// half of their entries although followers need it, above the third all of them, and this node proposes no entries.
 const FULL: [u64; 3] = [3, 4, 5];
 /// Part of the log's bytes for entries of all groups that this node proposed and that are not applied yet. Three nodes that each
 /// use it up leave room for the entries of one another below `FULL_WITH_ENTRIES`: otherwise all would wait for each other.
@@ -26,8 +26,6 @@ const FULL_WITH_ENTRIES: u64 = 8;
 const ENTRY_SHARE: u64 = 16;
 /// Bytes of an entry in the log beside its content: the heads of the record and of the entry, and the padding.
 const ENTRY_BYTES: u64 = 256;
-/// Maximum share of one group in the log's bytes, as a divisor: half for all sixteen groups.
-const SHARE: u64 = 32;
 
 impl Group {
     /// Looks after the replica until it is stopped.
@@ -102,20 +100,16 @@ impl Group {
         Ok(())
     }
 
-    /// Returns the index up to which the log is purged: never above the floor. Entries that a follower needs are kept while
-    /// it can be reached, or up to the limits of the settings, and less only if the log of all groups is full.
+    /// Returns the index up to which the log is purged: never above the floor. Entries that a follower needs, also one that is down,
+    /// are kept up to the limits of the settings, and less if the log of all groups is full. A leader knows what followers need;
+    /// others may lead next, and keep all up to the limits.
     fn purge_through(&self, instance: &Instance) -> u64 {
         let (settings, applied, observed) = (&self.parts.settings, instance.applied(), instance.observe());
-        let keep = settings.log_bytes.min(self.parts.log.usage().1 / SHARE);
-        let limit = {
-            let by_bytes = self.kept.lock().above(applied.bytes, keep);
-            by_bytes.max(applied.index.saturating_sub(settings.log_entries))
-        };
-        let reachable = observed.matched.iter().filter(|(node, _)| self.parts.peers.is_reachable(*node));
-        let needed = reachable.map(|(_, matched)| *matched).min();
-        let is_leader = observed.brief.is_ready;
-        let wanted = if is_leader { needed.unwrap_or(0) } else { 0 };
-        let mut through = wanted.max(limit);
+        let needed = observed.matched.iter().map(|(_, matched)| *matched).min().unwrap_or(0);
+        let wanted = if observed.brief.is_ready { needed } else { 0 };
+        let mut kept = self.kept.lock();
+        let by_bytes = kept.above(applied.bytes, settings.log_bytes);
+        let mut through = wanted.max(by_bytes).max(applied.index.saturating_sub(settings.log_entries));
         if let Some(sent) = self.sending.lock().values().min() {
             through = through.min(*sent);
         }
@@ -123,6 +117,9 @@ impl Group {
             through = through.min(copied);
         }
         if self.is_above(1) {
+            through = through.max(kept.older_half(applied.bytes));
+        }
+        if self.is_above(2) {
             through = u64::MAX;
         }
         through.min(applied.floor).min(observed.built)

@@ -213,6 +213,36 @@ fn three_stores_replay_from_a_seed() {
     assert_eq!(traces.len(), 2, "another seed is another history");
 }
 
+/// A node that was away gets the entries that it lacks from the log, not all keys anew, however often the floor advanced meanwhile.
+#[test]
+fn node_that_was_away_is_brought_up_to_date_by_the_log() {
+    for away in 1..=3 {
+        let mut stores = Stores::new(50 + away, Tiers::Both, 0);
+        stores.settings.log_entries = 200;
+        let world = stores.world.clone();
+        world.run(async {
+            stores.found().await;
+            stores.settled().await;
+            let others = NODES.into_iter().filter(|node| *node != away);
+            let sent = |stores: &Stores| -> u64 {
+                others.clone().map(|node| stores.group(node).status().counters.snapshots_sent).sum()
+            };
+            let before = sent(&stores);
+            stores.crash(away);
+            let leads = stores.wait_for_leader().await;
+            for number in 0..100 {
+                let store = stores.store(leads);
+                assert_eq!(put(&store, &format!("key{}", number % 17), &numbered(number)).await, Put::Done);
+                world.sleep(Duration::from_millis(50)).await;
+            }
+            stores.start(away).await;
+            assert_eq!(stores.settled().await.len(), 17);
+            assert_eq!(sent(&stores), before, "node {away} got all keys");
+        });
+        stores.end();
+    }
+}
+
 /// Without any time or count that would purge it before, the log is purged when it is nearly full, so that no replica stops.
 #[test]
 fn log_of_a_busy_group_is_purged_before_it_is_full() {
