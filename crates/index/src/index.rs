@@ -314,8 +314,8 @@ impl Index {
             let mut writer = self.lock(shard);
             for (stored, displaced) in writer.state.unverified.displaced_in(0..STORED_HASHES) {
                 if is_dead(displaced) {
-                    let dropped =
-                        writer.state.unverified.remove(stored, |known| known.displaced == displaced);
+                    let dropped = writer
+                        .change_unverified(|all| all.remove(stored, |known| known.displaced == displaced));
                     self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
                 }
             }

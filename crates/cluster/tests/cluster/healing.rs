@@ -224,6 +224,31 @@ fn unreadable_segments_are_healed_through_crashes() {
 }
 
 #[test]
+fn unreadable_segment_with_keys_that_are_deleted_is_healed() {
+    let mut machines = Machines::of(47, 1, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        filled(&mut machines).await;
+        let first = leader(&machines);
+        let damaged = machines.numbers().into_iter().find(|machine| *machine != first).expect("three run");
+        damage_segment(&machines, damaged, 7).await;
+        // The delete is applied while the damage is unknown: the copy cannot tell whose record it removes.
+        let store = machines.running(first).store;
+        assert!(store.delete(7_u64.to_le_bytes().to_vec()).await.expect("a majority has it"));
+        world.sleep(Duration::from_secs(2)).await;
+        let verified = machines.running(damaged).store.verify().await.expect("it is open");
+        assert!(!verified.is_sound());
+        machines.until("the keys are found and healed", || is_healed(&machines, damaged)).await;
+        machines.check_equal().await;
+        let group = machines.running(damaged).store.database(1).expect("the group");
+        assert!(group.get(7_u64.to_le_bytes()).await.expect("it can be read").is_none());
+        let verified = machines.running(damaged).store.verify().await.expect("it is open");
+        assert!(verified.is_sound(), "{:?}", verified.damaged);
+    });
+    machines.end();
+}
+
+#[test]
 fn leadership_does_not_return_before_the_copy_is_healed() {
     let mut machines = Machines::of(45, 1, 3, Tiers::Fast);
     let world = machines.world.clone();

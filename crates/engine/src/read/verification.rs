@@ -4,8 +4,6 @@
 //! records may be overwritten or moved, and the segment may be freed. A checksum mismatch therefore counts as damage
 //! only if the record is still current, and fails a second time.
 
-use std::collections::BTreeMap;
-
 use esker_gc::{Span, plan_reads};
 use esker_log::{Claim, Damage, Entry, EntryList, RecordView, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
@@ -13,6 +11,7 @@ use esker_seeded_bugs::{Bug, planted};
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::catalog::records::Damaged;
+use crate::catalog::unidentified::UnreadableSegment;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
@@ -54,12 +53,12 @@ impl Verification {
 /// `Closed`.
 pub(crate) async fn verify(space: &Space, catalog: &Catalog) -> Result<Verification> {
     space.health.check_open()?;
-    let (mut all, mut unreadable) = (Verification::default(), BTreeMap::new());
+    let (mut all, mut unreadable) = (Verification::default(), Vec::new());
     for (tier, slot) in sealed_segments(space) {
         let mut segment = SegmentVerification::begin(space, catalog, tier, slot).await?;
         while segment.read_next().await?.is_some() {}
         let verdict = segment.verdict;
-        unreadable.extend(verdict.unreadable.map(|error| ((tier, slot), Some(error))));
+        unreadable.extend(verdict.unreadable);
         all.segments += 1;
         all.records += verdict.records;
         all.bytes += verdict.bytes;
@@ -94,8 +93,8 @@ pub(crate) struct Verdict {
     pub(crate) bytes: u64,
     /// The damages, each with the key if it is known.
     pub(crate) damaged: Vec<Error>,
-    /// The error of a segment whose entries are unreadable. It is damage if keys have current records in the segment.
-    pub(crate) unreadable: Option<Error>,
+    /// The segment, if its entries are unreadable. See [`Catalog::report_unreadable`].
+    pub(crate) unreadable: Option<UnreadableSegment>,
 }
 
 /// A segment that is being verified, read by read.
@@ -143,9 +142,12 @@ impl<'a> SegmentVerification<'a> {
                 this.verdict.damaged.extend(this.is_there().then_some(damage));
                 this.plan(entries);
             }
-            Ok(None) => this.verdict.unreadable = this.is_there().then_some(damage),
-            Err(error) if error.is_of_reading() => this.verdict.unreadable = Some(damage),
-            Err(error) => return Err(error),
+            Err(error) if !error.is_of_reading() => return Err(error),
+            Ok(None) | Err(_) if this.is_there() => {
+                let (at, segment, error) = ((tier, slot), this.segment, Some(damage));
+                this.verdict.unreadable = Some(UnreadableSegment { at, segment, error });
+            }
+            Ok(None) | Err(_) => {}
         }
         Ok(this)
     }

@@ -155,7 +155,8 @@ impl Space {
     /// Reports a damaged record of a keyspace, in a slot, to the receiver, if there is one.
     pub(crate) fn report_damage(&self, keyspace: Keyspace, key: Option<&[u8]>, at: (TierName, u32)) {
         if key.is_none() {
-            self.note_unidentified(at, Extent::Records);
+            let segment = self.tier(at.0).slot(at.1).segment();
+            self.note_unidentified(at, segment, Extent::Records);
         }
         if let Some(watch) = self.damage_watch.get() {
             watch.found(keyspace.number(), key);

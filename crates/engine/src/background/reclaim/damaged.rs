@@ -1,11 +1,10 @@
 //! Collecting damaged segments after none of their damaged records is needed any more.
 
-use std::collections::BTreeMap;
-
 use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::Reclaimer;
 use crate::base::error::Result;
+use crate::catalog::unidentified::UnreadableSegment;
 use crate::segments::slot::SlotState;
 use crate::segments::tier::Tier;
 
@@ -29,14 +28,15 @@ impl Reclaimer<'_> {
 
     async fn list_all_damaged(&self) {
         let listed: Vec<u64> = self.space.damaged.places().into_iter().map(|(segment, ..)| segment).collect();
-        let mut unreadable = BTreeMap::new();
+        let mut unreadable = Vec::new();
         for tier in self.space.tiers() {
             let unsealed = tier.slots().unsealed().into_iter().map(|at| (at, tier.slot(at)));
             let damaged = unsealed.filter(|(_, slot)| slot.state() == SlotState::Damaged);
             for (at, slot) in damaged.filter(|(_, slot)| !listed.contains(&slot.segment())) {
                 debug_assert!(slot.segment() > 0, "a free slot is not damaged");
+                let segment = slot.segment();
                 if !self.relocator.list_damaged(tier.name(), at, Vec::new()).await {
-                    unreadable.insert((tier.name(), at), None);
+                    unreadable.push(UnreadableSegment { at: (tier.name(), at), segment, error: None });
                 }
             }
         }
