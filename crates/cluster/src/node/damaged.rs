@@ -16,6 +16,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_sec
 
 /// Longest pause after a search that was not complete, or found keys: it has work left.
 const UNFINISHED: Duration = Duration::from_secs(40);
+/// Shortest pause after a search, as a multiple of its duration: another node reads the beginnings of all records for it, again and
+/// again while the damage of a group cannot be healed.
+const PAUSE_TIMES: u32 = 9;
 
 /// The search for the damaged keys of a group.
 #[derive(Default)]
@@ -76,8 +79,8 @@ impl Healing {
         due.next().map(|(group, search)| (*group, search.reports))
     }
 
-    /// Notes the end of a search, which found all damaged keys if `covers` is given.
-    pub(super) fn end_search(&self, group: u8, covers: Option<u64>, now: Duration) {
+    /// Notes beginning and end of a search, which found all damaged keys if `covers` is given.
+    pub(super) fn end_search(&self, group: u8, covers: Option<u64>, (began, now): (Duration, Duration)) {
         let mut searches = self.searches.lock();
         let search = searches.entry(group).or_default();
         search.done = covers.unwrap_or(search.done);
@@ -86,7 +89,7 @@ impl Healing {
         if covers.is_none() {
             search.pause = search.pause.min(UNFINISHED);
         }
-        search.not_before = now + search.pause;
+        search.not_before = now + search.pause.max((now - began) * PAUSE_TIMES);
     }
 
     /// Returns the groups whose damaged keys are not all known.
@@ -120,7 +123,7 @@ mod tests {
             waits.push((now - began).as_secs());
             let (group, covers) = healing.next_search(now).unwrap();
             assert_eq!((group, healing.damaged_groups()), (3, 1 << 3));
-            healing.end_search(group, Some(covers), now);
+            healing.end_search(group, Some(covers), (now, now));
             assert_eq!(healing.next_search(now + PAUSES.1), None, "it was found complete");
             assert_eq!(healing.damaged_groups(), 0);
         }
@@ -130,11 +133,29 @@ mod tests {
         healing.want_search(3);
         let (_, covers) = healing.next_search(now).unwrap();
         healing.want_search(3);
-        healing.end_search(3, Some(covers), now);
+        healing.end_search(3, Some(covers), (now, now));
         assert_eq!(healing.next_search(now), None);
         now += PAUSES.0;
         let (_, covers) = healing.next_search(now).expect("the pause begins anew after a long time");
-        healing.end_search(3, None, now);
+        healing.end_search(3, None, (now, now));
         assert_eq!(healing.next_search(now + PAUSES.0 * 2), Some((3, covers)));
+    }
+    #[test]
+    fn searches_of_a_group_that_is_not_healed_take_a_tenth_of_the_time() {
+        let (healing, mut now, mut searched) = (Healing::default(), Duration::ZERO, Duration::ZERO);
+        healing.want_search(3);
+        for _ in 0..20 {
+            while healing.next_search(now).is_none() {
+                now += Duration::from_secs(1);
+            }
+            let took = Duration::from_secs(100);
+            healing.end_search(3, None, (now, now + took));
+            (now, searched) = (now + took, searched + took);
+            assert_eq!(healing.damaged_groups(), 1 << 3);
+        }
+        while healing.next_search(now).is_none() {
+            now += Duration::from_secs(1);
+        }
+        assert_eq!(searched * 10, now);
     }
 }

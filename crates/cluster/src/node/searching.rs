@@ -34,6 +34,7 @@ pub(super) async fn run(node: Arc<Node>) {
             select(Box::pin(node.healing.search_wanted.notified()), node.runtime().sleep(AGAIN)).await;
             continue;
         };
+        let began = node.runtime().now();
         let found = node.search(group).await;
         match &found {
             Ok(0) => {
@@ -48,7 +49,7 @@ pub(super) async fn run(node: Arc<Node>) {
             }
         }
         let is_healed = found == Ok(0);
-        node.healing.end_search(group, is_healed.then_some(covers), node.runtime().now());
+        node.healing.end_search(group, is_healed.then_some(covers), (began, node.runtime().now()));
     }
 }
 
@@ -71,9 +72,10 @@ impl Node {
         if replica.ready_term().is_ok() {
             self.hand_over_damaged(group).await?;
         }
-        let status = replica.status();
         let store = self.keys_of(group).map_err(|error| error.to_string())?;
+        // Before the position is read, so that the log up to there has each record in these segments.
         let lost = store.lost_segments();
+        let status = replica.status();
         let mut why = "no other node with a copy answers".to_owned();
         for voter in status.voters.into_iter().filter(|voter| *voter != self.identity.node) {
             match self.search_by(group, voter, status.applied).await {
@@ -90,13 +92,14 @@ impl Node {
     async fn search_by(&self, group: u8, voter: u64, applied: u64) -> Result<(u64, bool), String> {
         let (mut cursor, mut count, mut is_whole) = (0, 0, true);
         let store = self.keys_of(group).map_err(|error| error.to_string())?;
-        loop {
+        while !self.has_stopped.load(Ordering::Relaxed) {
             let list = match self.call(voter, PeerRequest::Keys { group, applied, cursor }).await? {
                 PeerResponse::Keys(list) => list,
                 PeerResponse::Refused(why) => return Err(why),
                 other => return Err(format!("node {voter:016x} answered with {other:?}")),
             };
             is_whole &= !list.is_damaged;
+            let next = page_after(cursor, list.next)?;
             for key in list.keys {
                 if store.is_in_damage(&key).await.map_err(|error| error.to_string())? {
                     count += 1;
@@ -108,10 +111,32 @@ impl Node {
                     }
                 }
             }
-            match list.next {
+            match next {
                 Some(next) => cursor = next,
                 None => return Ok((count, is_whole)),
             }
         }
+        Err("the node is ending".into())
+    }
+}
+
+/// Returns the cursor of the page after one. Cursors ascend, because otherwise a list would have no end.
+fn page_after(cursor: u64, next: Option<u64>) -> Result<Option<u64>, String> {
+    match next {
+        Some(next) if next <= cursor => Err(format!("a list of keys goes from cursor {cursor} to {next}")),
+        next => Ok(next),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn list_of_keys_goes_forward() {
+        assert_eq!((page_after(0, Some(1)), page_after(7, Some(9))), (Ok(Some(1)), Ok(Some(9))));
+        assert_eq!(page_after(u64::MAX, None), Ok(None));
+        assert!(page_after(0, Some(0)).is_err() && page_after(9, Some(9)).is_err());
+        assert!(page_after(9, Some(7)).is_err());
     }
 }
