@@ -302,6 +302,13 @@ fn unreadable_segment_without_current_records_is_reported() {
         }
         assert_eq!(shared.damages(), u64::from(!in_cluster));
         assert_eq!(shared.reports.0.lock().len(), usize::from(in_cluster));
+        // Nothing leads to the second segment: its records are compared in memory when they are overwritten.
+        let slot = shared.slot_of(&shared.alike[1]);
+        shared.fill();
+        shared.put(&shared.alike[0], 4);
+        shared.put(&shared.alike[1], 5);
+        shared.lose(slot);
+        assert_eq!(shared.damages(), 2 * u64::from(!in_cluster));
     }
 }
 
