@@ -8,7 +8,9 @@ use super::*;
 
 use crate::base::damage_watch::DamageWatch;
 use crate::base::durability::Durability;
+use crate::catalog::record_heads::KeyEntry;
 use crate::read::Reader;
+use crate::read::log_scan::{LogPage, LogScan};
 use crate::read::scan::Cursor as ScanCursor;
 use crate::read::verification::verify;
 use crate::segments::slot::SlotState;
@@ -328,4 +330,41 @@ fn scan_reports_an_unreadable_record_unless_its_own_key_displaced_it() {
         let expected = if is_own { Ok(Some(2)) } else { Err(()) };
         assert_eq!(shared.get(key), expected, "own: {is_own}");
     }
+}
+
+/// Records that are read one by one, because their frame is damaged, take one read of the summary together.
+#[test]
+fn log_scan_reports_unreadable_records_but_overwritten_ones() {
+    const OVERWRITTEN: u8 = 20;
+    let shared = Shared::new(69, false);
+    let stored = |key: &str| shared.bench.catalog.index.stored_hash(&shared.hash(key));
+    // Each has an index slot of its own.
+    let mut slots = BTreeSet::from([stored(&shared.filler)]);
+    let apart = (0..).map(|number| format!("apart {number}")).filter(|key| slots.insert(stored(key)));
+    let mut keys: Vec<String> = apart.take(usize::from(OVERWRITTEN) + 1).collect();
+    let kept = &keys.pop().expect("the last one");
+    keys.iter().for_each(|key| shared.put(key, 1));
+    shared.put(kept, 1);
+    let slot = shared.seal(kept);
+    let end = shared.location_of(kept).offset + 100;
+    keys.iter().for_each(|key| shared.put(key, 2));
+    shared.garble(slot, 0, end);
+    let summaries = Arc::new(Mutex::new(0));
+    let (seen, tier) = (summaries.clone(), shared.bench.space.first_tier());
+    let footer = tier.device_offset(slot, SEGMENT_BYTES - esker_log::FOOTER_BYTES as u32);
+    shared.bench.devices[0].set_observer(Box::new(move |operation| {
+        let is_read = operation.kind == esker_device::OperationKind::Read;
+        let range = operation.offset..operation.offset + operation.bytes;
+        *seen.lock() += u32::from(is_read && range.contains(&footer));
+    }));
+    let mut scan: LogScan<KeyEntry> =
+        Arc::new(Reader::new(shared.bench.writer.clone())).log_scan(0, bytes::Bytes::new());
+    let (mut found, mut errors) = (0, 0);
+    while let LogPage::Items(items) = shared.bench.run(scan.page()).expect("it is open") {
+        for item in items {
+            if item.is_ok() { found += 1 } else { errors += 1 }
+        }
+    }
+    assert_eq!((found, errors), (u32::from(OVERWRITTEN) + 1, 1), "the filler, too");
+    assert!(*summaries.lock() < 8, "{} reads of the summary", summaries.lock());
 }
