@@ -26,6 +26,18 @@ pub(crate) struct Unidentified(Mutex<BTreeMap<(TierName, u32), (u64, Extent)>>);
 #[derive(Debug)]
 pub struct LostSegments(pub(crate) BTreeSet<(TierName, u32)>);
 
+impl LostSegments {
+    /// Returns their number.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl Space {
     /// Notes damage of unknown keys in the segment of a slot.
     pub(crate) fn note_unidentified(&self, (tier, slot): (TierName, u32), extent: Extent) {
@@ -40,6 +52,7 @@ impl Space {
         let (segment, extent) = self.unidentified.0.lock().get(&(tier, slot)).copied()?;
         (self.tier(tier).slot(slot).segment() == segment).then_some(extent)
     }
+
     /// Returns the segments that are lost as a whole.
     pub(crate) fn lost_segments(&self) -> LostSegments {
         let noted = self.unidentified.0.lock();
