@@ -189,6 +189,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
         check_directory(directory)?;
     }
     let mut sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
+    let is_node = cluster.is_some();
     let wire = match &cluster {
         Some(cluster) => Some((node::listen(cluster).await?, cluster.clone())),
         None => None,
@@ -211,7 +212,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
             std::process::exit(0);
         }
         opened = open(options, wire, &mut sockets, &config) => {
-            opened?.map_err(|unopened| unopened.failure(&places, &spellings))?
+            opened?.map_err(|unopened| unopened.failure(&places, &spellings, is_node))?
         }
     };
     config.cluster = member.as_ref().map(Member::view);
@@ -285,6 +286,10 @@ async fn open(
     }
 }
 
+/// What a node of a cluster does instead of accepting a loss.
+const REPLACE_NODE: &str = "; a cluster takes no node that has accepted a loss: remove it (esker cluster remove NODE --dead, at \
+     another node), and start it with an empty store and --join";
+
 /// The reason why a store cannot be served.
 enum Unopened {
     Store(Error),
@@ -292,9 +297,9 @@ enum Unopened {
 }
 
 impl Unopened {
-    fn failure(self, places: &[PathBuf], spellings: &[(OptionName, String)]) -> Failure {
+    fn failure(self, places: &[PathBuf], spellings: &[(OptionName, String)], is_node: bool) -> Failure {
         match self {
-            Unopened::Store(error) => open_failure(&error, places, spellings),
+            Unopened::Store(error) => open_failure(&error, places, spellings, is_node),
             Unopened::Node(failure) => failure,
         }
     }
@@ -434,9 +439,17 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
     }
 }
 
-fn open_failure(error: &Error, places: &[PathBuf], spellings: &[(OptionName, String)]) -> Failure {
+fn open_failure(
+    error: &Error,
+    places: &[PathBuf],
+    spellings: &[(OptionName, String)],
+    is_node: bool,
+) -> Failure {
     let error_text = in_settings(error, spellings);
-    let text = format!("cannot open the store at {}: {error_text}", names(places));
+    let mut text = format!("cannot open the store at {}: {error_text}", names(places));
+    if is_node && error.kind() == ErrorKind::Corrupt {
+        text.push_str(REPLACE_NODE);
+    }
     match error.kind() {
         ErrorKind::Invalid | ErrorKind::Locked => Failure::Usage(text),
         _ => Failure::Failed(text),

@@ -86,6 +86,9 @@ pub struct NodeDamage {
     pub keys: u64,
     /// True if the records do not fit on the devices that are left, so that the node must be replaced.
     pub lacks_room: bool,
+    /// Number of segments that are lost as a whole. Their keys are healed, but deletes in them are not known any more, so the next
+    /// opening of the store is refused: the node must be replaced before.
+    pub lost_segments: u32,
 }
 
 /// A request of one node to another.

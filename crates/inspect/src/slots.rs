@@ -42,9 +42,15 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// Returns the number of records.
+    /// Returns true if it is part of the log of replicated groups, which has no records of keys.
+    pub(crate) fn is_log(&self) -> bool {
+        self.stream == Stream::GROUP_LOG
+    }
+
+    /// Returns the number of records of keys.
     pub(crate) fn records(&self) -> u64 {
         match &self.content {
+            _ if self.is_log() => 0,
             Content::Sealed(footer) => footer.entries.into(),
             Content::Scanned(scan) => scan.entries.len() as u64,
             Content::Nameless => 0,
@@ -168,6 +174,7 @@ impl StoreView {
     /// of its key.
     pub(crate) fn is_in_doubt(&self, segments: &[Segment]) -> bool {
         let lost = |segment: &Segment| match &segment.content {
+            _ if segment.is_log() => false,
             Content::Sealed(_) => false,
             Content::Scanned(scan) => !scan.lost.is_empty(),
             Content::Nameless => true,
@@ -181,16 +188,17 @@ impl StoreView {
     pub(crate) fn census_differs(&self, tier: usize, segments: &[Segment]) -> Option<(u32, u32)> {
         let expected = self.tiers[tier].superblock.census?;
         let mut found = Census::default();
-        for segment in segments.iter().filter(|segment| segment.tier == tier) {
+        for segment in segments.iter().filter(|segment| segment.tier == tier && !segment.is_log()) {
             found.count(&self.secret, segment.number, segment.slot, segment.tail());
         }
         (found != expected).then_some((expected.segments, found.segments))
     }
 
-    /// Passes every entry of a segment to `see`, in the order of offsets. Returns false, and passes
+    /// Passes every entry of a segment of keys to `see`, in the order of offsets. Returns false, and passes
     /// nothing, if the summary cannot be read or is damaged.
     pub(crate) fn entries(&self, segment: &Segment, mut see: impl FnMut(Entry)) -> bool {
         match &segment.content {
+            _ if segment.is_log() => true,
             Content::Sealed(footer) => {
                 let tier = &self.tiers[segment.tier];
                 let summary = tier.read(segment.slot, footer.start, footer.entry_bytes);

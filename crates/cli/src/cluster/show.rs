@@ -27,6 +27,13 @@ pub(super) fn problems(state: &State) -> Vec<String> {
     for node in state.nodes.iter().filter(|node| !node.reachable) {
         problems.push(format!("node {} at {} does not answer", node.id, node.peers));
     }
+    for node in state.nodes.iter().filter(|node| node.lost_segments > 0) {
+        problems.push(format!(
+            "node {} has lost {} segments as a whole; it serves, but will not start again, because deletes in them are not known: \
+             add a node, and drain this one, or remove it (--dead) once it is stopped and let an empty one join",
+            node.id, node.lost_segments
+        ));
+    }
     for node in state.nodes.iter().filter(|node| !node.damaged_groups.is_empty()) {
         let groups: Vec<_> = node.damaged_groups.iter().map(u8::to_string).collect();
         let (id, groups, keys) = (&node.id, groups.join(", "), node.damaged_keys);

@@ -31,6 +31,9 @@ pub(super) struct Node {
     /// True if the node has no room to heal it.
     #[serde(default)]
     pub(super) damaged_lacks_room: bool,
+    /// Number of segments that are lost as a whole.
+    #[serde(default)]
+    pub(super) lost_segments: u32,
 }
 
 /// A group.

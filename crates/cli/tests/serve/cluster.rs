@@ -10,6 +10,8 @@ use super::*;
 
 #[path = "backups.rs"]
 mod backups;
+#[path = "cluster_stores.rs"]
+mod stores;
 #[path = "upgrades.rs"]
 mod upgrades;
 #[path = "cluster_writer.rs"]

@@ -94,13 +94,20 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
         of_node,
         node.healing.count() as u64,
     );
+    let damage = node.own_damage();
     let searched = node.healing.searched_groups().len() as u64;
     figures.add("damaged_groups", "Groups whose damaged keys are not all known.", of_node, searched);
     figures.add(
         "damaged_lacks_room",
         "1 if damage cannot be healed, because the records do not fit on the devices that are left.",
         of_node,
-        node.own_damage().lacks_room.into(),
+        damage.lacks_room.into(),
+    );
+    figures.add(
+        "lost_segments",
+        "Segments that are lost as a whole: the next opening of the store is refused, so replace the node before.",
+        of_node,
+        damage.lost_segments.into(),
     );
     figures.add(
         "replica_clients",

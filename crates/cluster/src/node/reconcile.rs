@@ -252,7 +252,7 @@ impl Node {
 
     async fn hand_over(&self, replica: &Group, to: u64, state: &State) {
         let group = replica.number();
-        if let Ok(PeerResponse::Damage(damage)) = self.call(to, PeerRequest::Damage).await
+        if let Some(damage) = self.ask_damage(to).await
             && damage.groups >> group & 1 == 1
             && !planted(Bug::DamagedNodeLeadsAgain)
         {

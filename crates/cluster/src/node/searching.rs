@@ -18,6 +18,7 @@ use std::time::Duration;
 use futures_util::future::select;
 
 use super::core::Node;
+use crate::levels::HEALING_LEVEL;
 use crate::peers::{NodeDamage, PeerRequest, PeerResponse};
 
 /// Time after which a search that could not begin is tried again.
@@ -57,7 +58,8 @@ impl Node {
     /// Returns the damage of this node that is not healed yet.
     pub(super) fn own_damage(&self) -> NodeDamage {
         let (groups, keys) = (self.healing.damaged_groups(), self.healing.count() as u64);
-        NodeDamage { groups, keys, lacks_room: groups != 0 && self.lacks_room() }
+        let lost_segments = self.meta.lost_segments().len() as u32;
+        NodeDamage { groups, keys, lacks_room: groups != 0 && self.lacks_room(), lost_segments }
     }
 
     /// Returns true if the records of this node exceed the devices that are left, so that none can be written again.
@@ -68,6 +70,12 @@ impl Node {
 
     /// Finds the damaged keys of a group. Returns their number once all are known: 0 if all are healed.
     async fn search(&self, group: u8) -> Result<u64, String> {
+        let level = self.table.load().level();
+        if level < HEALING_LEVEL {
+            return Err(format!(
+                "the cluster uses level {level}, which cannot list keys: upgrade all nodes, and call esker cluster upgrade finalize"
+            ));
+        }
         let replica = self.replica(group).ok_or("there is no such group")?;
         if replica.ready_term().is_ok() {
             self.hand_over_damaged(group).await?;

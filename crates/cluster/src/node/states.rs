@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::core::Node;
 use crate::group::{Group, Role};
+use crate::levels::HEALING_LEVEL;
 use crate::levels::Program;
 use crate::peers::{NodeDamage, PeerRequest, PeerResponse, ReplicaState};
 
@@ -55,6 +56,17 @@ impl Node {
         let answers = self.peer_states.0.lock();
         let (at, states) = answers.of_node.get(&node)?;
         (self.runtime().now().saturating_sub(*at) <= AGE_MAX).then(|| states.clone())
+    }
+
+    /// Asks a node for its damage that is not healed yet. `None` if it does not answer, or the level in use has no such request.
+    pub(super) async fn ask_damage(&self, other: u64) -> Option<NodeDamage> {
+        if self.table.load().level() < HEALING_LEVEL {
+            return None;
+        }
+        match self.call(other, PeerRequest::Damage).await {
+            Ok(PeerResponse::Damage(damage)) => Some(damage),
+            _ => None,
+        }
     }
 
     /// Returns the damage of a node that is not healed yet, as it said when it last answered.
@@ -112,12 +124,12 @@ impl Node {
                     false => node.program_of(other).await,
                 };
                 let damage = match round.is_multiple_of(ROUNDS * 4) {
-                    true => node.call(other, PeerRequest::Damage).await,
-                    false => Err(String::new()),
+                    true => node.ask_damage(other).await,
+                    false => None,
                 };
                 let mut answers = node.peer_states.0.lock();
                 answers.asked.remove(&other);
-                if let Ok(PeerResponse::Damage(damage)) = damage {
+                if let Some(damage) = damage {
                     answers.damage.insert(other, damage);
                 }
                 if answer.is_err() {

@@ -211,11 +211,12 @@ pub(super) fn put_response(to: &mut Vec<u8>, response: &PeerResponse) {
             put_number(to, keys.len() as u64);
             keys.iter().for_each(|key| put_bytes(to, key));
         }
-        PeerResponse::Damage(NodeDamage { groups, keys, lacks_room }) => {
+        PeerResponse::Damage(NodeDamage { groups, keys, lacks_room, lost_segments }) => {
             to.put_u8(DAMAGE_IS);
             to.put_u16_le(*groups);
             to.put_u64_le(*keys);
             to.put_u8((*lacks_room).into());
+            to.put_u32_le(*lost_segments);
         }
         PeerResponse::Refused(why) => {
             to.put_u8(REFUSED);
@@ -268,6 +269,7 @@ pub(super) fn decode_response(mut from: Bytes) -> Option<PeerResponse> {
             groups: from.try_get_u16_le().ok()?,
             keys: from.try_get_u64_le().ok()?,
             lacks_room: get_bool(&mut from)?,
+            lost_segments: from.try_get_u32_le().ok()?,
         }),
         READ_INDEXES_ARE => PeerResponse::ReadIndexes(get_by_group(&mut from, |from| {
             Some(ReadIndex { index: from.try_get_u64_le().ok()?, now_ms: from.try_get_u64_le().ok()? })

@@ -123,8 +123,8 @@ fn responses() -> impl Strategy<Value = PeerResponse> {
         1 => (vec(blobs(), 0..6), any::<Option<u64>>(), any::<bool>()).prop_map(|(keys, next, is_damaged)| {
             PeerResponse::Keys(KeyList { keys, next, is_damaged })
         }),
-        1 => any::<(u16, u64, bool)>().prop_map(|(groups, keys, lacks_room)| {
-            PeerResponse::Damage(NodeDamage { groups, keys, lacks_room })
+        1 => any::<(u16, u64, bool, u32)>().prop_map(|(groups, keys, lacks_room, lost_segments)| {
+            PeerResponse::Damage(NodeDamage { groups, keys, lacks_room, lost_segments })
         }),
         1 => texts().prop_map(PeerResponse::Ask),
         1 => texts().prop_map(PeerResponse::Refused),

@@ -71,6 +71,12 @@ fn is_shown(machines: &Machines, by: u64, of: u64) -> bool {
     machines.topology(by).nodes.iter().any(|node| node.id == of && node.damage.groups != 0)
 }
 
+/// Returns the number of lost segments of a node that another one names.
+fn lost_segments(machines: &Machines, by: u64, of: u64) -> u32 {
+    let of = machines.number(of);
+    machines.topology(by).nodes.iter().find(|node| node.id == of).map_or(0, |node| node.damage.lost_segments)
+}
+
 /// Returns true if the damaged keys of a machine were searched, and all were healed.
 fn is_healed(machines: &Machines, machine: u64) -> bool {
     machines.figure(machine, "damaged_searches_total") >= 1.0
@@ -218,6 +224,11 @@ fn unreadable_segments_are_healed_through_crashes() {
             machines.until("the keys are found and healed", || is_healed(&machines, damaged)).await;
             machines.until("it is shown no longer", || !is_shown(&machines, others[1], damaged)).await;
             check_healed(&machines).await;
+            // Its next start is refused, which the others tell before.
+            assert_eq!(machines.figure(damaged, "lost_segments"), 1.0);
+            machines
+                .until("the lost segment is shown", || lost_segments(&machines, others[1], damaged) == 1)
+                .await;
         });
         machines.end();
     }

@@ -23,7 +23,7 @@ use crate::write::live_options::ScrubRate;
 /// Duration of a pass if no rate is configured.
 const PASS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Interval at which an empty store is checked again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of bytes to wait for before the first read of a pass.
 const FIRST_BYTES: u64 = 256 << 10;
 /// Pause after a report of unreadable segments, as a multiple of its duration.

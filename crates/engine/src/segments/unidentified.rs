@@ -36,6 +36,18 @@ pub(crate) struct Unidentified {
 #[derive(Debug)]
 pub struct LostSegments(pub(crate) BTreeMap<(TierName, u32), u64>);
 
+impl LostSegments {
+    /// Returns their number.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
 impl Space {
     /// Notes damage of unknown keys in a segment, unless its slot was given to another one.
     pub(crate) fn note_unidentified(&self, (tier, slot): (TierName, u32), segment: u64, extent: Extent) {

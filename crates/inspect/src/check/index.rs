@@ -16,6 +16,8 @@ use crate::watch::Watcher;
 
 /// Free space of the opened store in segments: enough that it has no reason to collect.
 const ROOM_SEGMENTS: u64 = 64;
+/// Further segments for the log of replicated groups.
+const LOG_ROOM_SEGMENTS: u32 = 4;
 /// Limit of the opened store's background work during the comparison, in bytes per second.
 const BACKGROUND_BYTES_PER_S: u64 = 1 << 20;
 /// Limit of keys whose records are read after a location mismatch, to tell a moved record from a wrong
@@ -41,17 +43,22 @@ pub(super) struct Index {
 }
 
 enum State {
-    /// The comparison was requested, and the engine may take this number of bytes.
-    Wanted(u64),
+    /// The comparison was requested, the engine may take this number of bytes, and so many segments are of the log of groups.
+    Wanted {
+        allowed_bytes: u64,
+        log_segments: u32,
+    },
     Open(Comparison),
     /// It is not compared.
     Not(IndexCheck),
 }
 
 impl Index {
-    /// `allowed_bytes`: memory that the engine may take, if the index is to be compared.
-    pub(super) fn new(allowed_bytes: Option<u64>) -> Index {
-        let state = allowed_bytes.map_or(State::Not(IndexCheck::Skipped), State::Wanted);
+    /// `allowed_bytes`: memory that the engine may take, if the index is to be compared. `log_segments`: number of segments of the
+    /// log of replicated groups.
+    pub(super) fn new(allowed_bytes: Option<u64>, log_segments: u32) -> Index {
+        let wanted = |allowed_bytes| State::Wanted { allowed_bytes, log_segments };
+        let state = allowed_bytes.map_or(State::Not(IndexCheck::Skipped), wanted);
         Index { state, memory_bytes: 0 }
     }
 
@@ -64,9 +71,9 @@ impl Index {
         keys: u64,
         watcher: &dyn Watcher,
     ) {
-        if let State::Wanted(allowed_bytes) = self.state {
+        if let State::Wanted { allowed_bytes, log_segments } = self.state {
             watcher.begin("comparing the index with the log", 0);
-            self.state = State::open(view, versions, keys, allowed_bytes);
+            self.state = State::open(view, log_segments, versions, keys, allowed_bytes);
         }
         if let State::Open(comparison) = &mut self.state {
             comparison.look(rule, versions);
@@ -79,7 +86,7 @@ impl Index {
         match self.state {
             State::Open(comparison) => comparison.finish(view, rule, keys, live_bytes),
             State::Not(check) => Compared { check, wrong: Vec::new() },
-            State::Wanted(_) => Compared { check: IndexCheck::Skipped, wrong: Vec::new() },
+            State::Wanted { .. } => Compared { check: IndexCheck::Skipped, wrong: Vec::new() },
         }
     }
 }
@@ -87,14 +94,20 @@ impl Index {
 impl State {
     /// Opens the store if its index fits the memory. `keys`: the number of keys in the first range, from
     /// which that of all keys follows with a margin.
-    fn open(view: &StoreView, versions: &Versions, keys: u64, allowed_bytes: u64) -> State {
+    fn open(
+        view: &StoreView,
+        log_segments: u32,
+        versions: &Versions,
+        keys: u64,
+        allowed_bytes: u64,
+    ) -> State {
         let share = Passes::share(versions);
         let all = if share < 1.0 { (keys as f64 / share * KEYS_MARGIN) as u64 } else { keys };
         let needed_bytes = memory_bytes(view.packing.segment_bytes, all);
         if needed_bytes > allowed_bytes {
             return State::Not(IndexCheck::NotEnoughMemory { needed_bytes, allowed_bytes });
         }
-        match Comparison::open(view, all) {
+        match Comparison::open(view, log_segments, all) {
             Ok(comparison) => State::Open(comparison),
             Err(refused) => State::Not(refused),
         }
@@ -109,8 +122,8 @@ struct Comparison {
 
 impl Comparison {
     /// Opens the store over memory, for `keys` keys.
-    fn open(view: &StoreView, keys: u64) -> Result<Comparison, IndexCheck> {
-        match open(view, keys) {
+    fn open(view: &StoreView, log_segments: u32, keys: u64) -> Result<Comparison, IndexCheck> {
+        match open(view, log_segments, keys) {
             Ok(store) => Ok(Comparison { store, tally: Tally::default() }),
             Err(error) => Err(IndexCheck::Refused { why: error.to_string() }),
         }
@@ -201,7 +214,7 @@ fn answers(view: &StoreView, rule: &Rule<'_>, store: &Blocking, suspect: &Versio
     found.is_ok_and(|found| found.is_some_and(|entry| entry.version == suspect.sequence))
 }
 
-fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
+fn open(view: &StoreView, log_segments: u32, keys: u64) -> esker_engine::Result<Blocking> {
     let room = ROOM_SEGMENTS * view.packing.segment_bytes;
     let devices = |name: Tier| {
         let tier = view.tiers.iter().find(|tier| tier.name() == name);
@@ -213,7 +226,11 @@ fn open(view: &StoreView, keys: u64) -> esker_engine::Result<Blocking> {
     // The staging file is examined separately. A different boot number makes the engine ignore it.
     let options = Options::devices(fast.next(), capacity.next()).memory_bytes(memory).boot_number(1);
     let options = fast.fold(options, Options::add_fast_device);
-    let options = capacity.fold(options, Options::add_capacity_device);
+    let mut options = capacity.fold(options, Options::add_capacity_device);
+    if log_segments > 0 {
+        // A few more, into which an opening may move what is current in the oldest.
+        options = options.group_log_segments(log_segments + LOG_ROOM_SEGMENTS);
+    }
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))
 }
 

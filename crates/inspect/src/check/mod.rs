@@ -86,6 +86,7 @@ impl StoreView {
         let slots = self.slots();
         let mut segments = self.segments(&slots);
         let records: u64 = segments.iter().map(Segment::records).sum();
+        let log_segments = segments.iter().filter(|segment| segment.is_log()).count();
         let compares = options.index && !self.is_in_use();
         let budget = self.memory.budget(records, self.packing.segment_bytes, compares);
         let damaged = Marks::of(self, &segments);
@@ -110,7 +111,7 @@ impl StoreView {
             damaged: &damaged,
             healthy: &healthy,
             watcher,
-            index: Index::new(compares.then_some(budget.index_bytes)),
+            index: Index::new(compares.then_some(budget.index_bytes), log_segments as u32),
             tally: Tally { counts, ..Tally::default() },
             summary_bytes: 0,
         };

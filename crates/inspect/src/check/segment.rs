@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use esker_log::{
     Damage, Entry, FOOTER_BYTES, FRAME_HEADER_BYTES, Footer, FrameHeader, IDENTITY_BYTES, Kind, RecordView,
-    SegmentIdentity, SegmentScan, gap_before, next_expiry_ms, scan_segment,
+    SegmentIdentity, SegmentScan, gap_before, next_expiry_ms, scan_segment, scan_segment_up_to,
 };
 
 use super::report::{Finding, Findings, Severity};
@@ -20,6 +20,8 @@ use crate::versions::{Version, place_of};
 
 const NOTHING_LOST: &str =
     "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
+const LOG_LOST: &str = "the node may have promised what it no longer knows, so a server refuses to open it: remove the node, and let \
+     an empty one join";
 const PADDING: &str = "no data is stored there";
 const IDENTITY: &str =
     "no key is lost; if all superblocks were lost, they could not be rebuilt from this segment";
@@ -60,8 +62,11 @@ impl<'a> SegmentCheck<'a> {
                 "affected records are listed below; replace the device",
             );
         }
-        // Step 1.
         let segment = self.segment;
+        if segment.is_log() {
+            return self.log();
+        }
+        // Step 1.
         let sealed = match &segment.content {
             Content::Sealed(footer) => self.summary(*footer, entries),
             Content::Scanned(scan) => {
@@ -188,6 +193,27 @@ impl<'a> SegmentCheck<'a> {
             let so =
                 "opening refuses this: restore a backup, or repair, which lists the keys that may be stale";
             self.unnamed(range.start, what, so);
+        }
+    }
+
+    /// Checks a segment of the log of replicated groups. Its summary is empty, and its records are of no keys.
+    fn log(&mut self) {
+        let (shape, number) = (self.tier().shape, self.segment.number);
+        let tail = match &self.segment.content {
+            Content::Sealed(footer) => Some(footer.tail),
+            _ => None,
+        };
+        let scan = scan_segment_up_to(self.bytes, &self.view.secret, shape, number, tail.is_some(), tail);
+        for range in &scan.lost {
+            let what = format!("{} bytes of the log of the groups cannot be read", range.len());
+            self.add(range.start, Severity::Damage, what, LOG_LOST);
+        }
+        for entry in &scan.entries {
+            let bytes = self.bytes.get(entry.offset as usize..).unwrap_or(&[]);
+            if let Err(damage) = self.view.parse(bytes, number, entry.offset) {
+                let what = format!("a record of the log of the groups does not verify: {damage}");
+                self.add(entry.offset, Severity::Damage, what, LOG_LOST);
+            }
         }
     }
 

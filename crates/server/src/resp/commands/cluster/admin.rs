@@ -162,6 +162,7 @@ fn node(node: &NodeInfo) -> Value {
         "damaged_groups": (0..u16::BITS as u8).filter(|group| node.damage.groups >> group & 1 == 1).collect::<Vec<_>>(),
         "damaged_keys": node.damage.keys,
         "damaged_lacks_room": node.damage.lacks_room,
+        "lost_segments": node.damage.lost_segments,
     })
 }
 
