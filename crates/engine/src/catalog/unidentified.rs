@@ -46,8 +46,9 @@ impl Catalog {
         for UnreadableSegment { at, segment, error } in unreadable {
             // Pointers to a slot that was given to another segment meanwhile lead to that one.
             let is_there = self.space.tier(at.0).slot(at.1).segment() == segment;
-            let Some(keyspaces) = holders.get(&at).filter(|_| is_there) else { continue };
+            // Also without records: the deletes in it are lost.
             self.space.note_unidentified(at, segment, Extent::Segment);
+            let Some(keyspaces) = holders.get(&at).filter(|_| is_there) else { continue };
             found.extend(error);
             for keyspace in keyspaces.iter().filter(|_| !planted(Bug::LostSegmentNotReported)) {
                 self.space.report_damage(*keyspace, None, at);

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use esker_device::{Fault, OperationKind};
 use esker_index::Keyspace;
 use parking_lot::Mutex;
 
@@ -311,7 +312,28 @@ fn unreadable_segment_without_current_records_is_reported() {
         shared.put(&shared.alike[1], 5);
         shared.lose(slot);
         assert_eq!(shared.damages(), 2 * u64::from(!in_cluster));
+        // Its deletes are lost all the same.
+        assert_eq!(shared.bench.space.lost_segments().len(), 2 * usize::from(in_cluster));
     }
+}
+
+#[test]
+fn segment_that_becomes_readable_again_is_not_lost() {
+    let shared = Shared::new(70, true);
+    let key = &shared.alike[0];
+    let slot = shared.put_and_seal(key, 1);
+    let begin = shared.bench.space.first_tier().device_offset(slot, 0);
+    shared.bench.devices[0].set_faults(Box::new(move |operation| {
+        let is_inside = (begin..begin + u64::from(SEGMENT_BYTES)).contains(&operation.offset);
+        let fails = operation.kind == OperationKind::Read && is_inside;
+        if fails { Fault::Error(libc::EIO) } else { Fault::None }
+    }));
+    assert_eq!(shared.damages(), 1);
+    assert!(shared.bench.space.lost_segments().len() == 1 && shared.is_in_damage(key));
+    shared.bench.devices[0].set_faults(Box::new(|_| Fault::None));
+    assert_eq!(shared.damages(), 0);
+    assert!(shared.bench.space.lost_segments().is_empty() && !shared.is_in_damage(key));
+    assert_eq!(shared.get(key), Ok(Some(1)));
 }
 
 /// `verify_unreadable` drops no record that may be current.
@@ -353,7 +375,7 @@ fn log_scan_reports_unreadable_records_but_overwritten_ones() {
     let (seen, tier) = (summaries.clone(), shared.bench.space.first_tier());
     let footer = tier.device_offset(slot, SEGMENT_BYTES - esker_log::FOOTER_BYTES as u32);
     shared.bench.devices[0].set_observer(Box::new(move |operation| {
-        let is_read = operation.kind == esker_device::OperationKind::Read;
+        let is_read = operation.kind == OperationKind::Read;
         let range = operation.offset..operation.offset + operation.bytes;
         *seen.lock() += u32::from(is_read && range.contains(&footer));
     }));

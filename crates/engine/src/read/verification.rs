@@ -155,6 +155,7 @@ impl<'a> SegmentVerification<'a> {
     /// Plans the reads of the current records.
     fn plan(&mut self, entries: EntryList) {
         let (catalog, tier, slot) = (self.catalog, self.tier, self.slot);
+        self.space.note_readable((tier, slot), self.segment);
         // An upper bound: the read of a summary counts towards the scrub's rate too.
         self.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
         let current = entries.into_iter().filter(move |entry| catalog.is_current(tier, slot, entry));

@@ -58,6 +58,15 @@ impl Space {
         }
     }
 
+    /// Notes that the entries of a segment are readable: it is not lost as a whole, or no longer.
+    pub(crate) fn note_readable(&self, at: (TierName, u32), segment: u64) {
+        if let Some(known) = self.unidentified.segments.lock().get_mut(&at)
+            && known.0 == segment
+        {
+            known.1 = Extent::Records;
+        }
+    }
+
     /// Returns the extent of the damage of unknown keys in the segment of a slot; `None` if none was found.
     pub(crate) fn unidentified(&self, (tier, slot): (TierName, u32)) -> Option<Extent> {
         let (segment, extent) = self.unidentified.segments.lock().get(&(tier, slot)).copied()?;
