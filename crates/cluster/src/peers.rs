@@ -6,7 +6,6 @@ use bytes::Bytes;
 use esker_engine::StoredChange;
 use futures_util::future::BoxFuture;
 
-use crate::group::KeyList;
 use crate::levels::Program;
 use crate::place::report::{NodeReport, Order};
 use crate::raft::network::{RaftRequest, RaftResponse};
@@ -89,6 +88,17 @@ pub struct NodeDamage {
     /// Number of segments that are lost as a whole. Their keys are healed, but deletes in them are not known any more, so the next
     /// opening of the store is refused: the node must be replaced before.
     pub lost_segments: u32,
+}
+
+/// A page of the keys of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyList {
+    /// Keys, in no order.
+    pub keys: Vec<Bytes>,
+    /// Cursor of the next page; `None` at the end.
+    pub next: Option<u64>,
+    /// True if keys are missing, because this copy is damaged as well.
+    pub is_damaged: bool,
 }
 
 /// A request of one node to another.

@@ -3,26 +3,15 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use esker_engine::Cursor;
 use esker_seeded_bugs::{Bug, planted};
 
 use super::Group;
+use crate::peers::KeyList;
 
 /// Maximum number of keys of a page, and of their bytes, unless one key alone is longer.
 const PAGE_KEYS: usize = 4096;
 const PAGE_BYTES: usize = 256 << 10;
-
-/// A page of the keys of a group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct KeyList {
-    /// Keys, in no order.
-    pub keys: Vec<Bytes>,
-    /// Cursor of the next page; `None` at the end.
-    pub next: Option<u64>,
-    /// True if keys are missing, because this copy is damaged as well.
-    pub is_damaged: bool,
-}
 
 impl Group {
     /// Returns a page of the keys that this node has of the group. A key that exists from the first page to the last is in one.

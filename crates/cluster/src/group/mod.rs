@@ -48,7 +48,6 @@ use tokio::sync::Notify;
 
 pub use self::confirmations::Asked;
 pub use self::entry::{Step, decode_entry, encode_entry};
-pub use self::listing::KeyList;
 pub use self::pace::CopyPace;
 pub use self::parts::{Apply, GroupParts, GroupSettings, Readiness};
 pub use self::status::{GroupCounters, GroupStatus};

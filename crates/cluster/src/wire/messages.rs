@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use bytes::{Buf, BufMut, Bytes};
 
 use crate::changes::{changes_bytes, get_changes, put_changes};
-use crate::group::KeyList;
 use crate::input::{get_bool, get_bytes, get_number, get_text, put_bytes, put_number, put_text};
 use crate::levels::Program;
-use crate::peers::{NodeDamage, PeerRecord, PeerRequest, PeerResponse, ReadIndex, ReplicaState};
+use crate::peers::{KeyList, NodeDamage, PeerRecord, PeerRequest, PeerResponse, ReadIndex, ReplicaState};
 use crate::place::report::{NodeReport, Order, get_reports, put_reports};
 use crate::raft::messages;
 
