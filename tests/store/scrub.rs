@@ -178,6 +178,30 @@ fn without_a_rate_a_pass_takes_a_week() {
     world.end();
 }
 
+#[test]
+fn unreadable_segment_is_reported_before_the_pass_ends() {
+    let world = World::new(1, config(0));
+    let store = filled(&world);
+    let bytes = device(&world).snapshot();
+    let superblock = Superblock::find(&bytes).expect("it is formatted");
+    let (secret, segment_bytes) = (superblock.secret(), superblock.segment_bytes as usize);
+    let mut begins = (superblock.data_offset as usize..).step_by(segment_bytes);
+    let is_sealed = |begin: &usize| {
+        let end = begin + segment_bytes;
+        Footer::parse(&bytes[end - FOOTER_BYTES..end], &secret, segment_bytes as u32).is_some()
+    };
+    let first = begins.find(is_sealed).expect("a segment has a footer");
+    (first..first + segment_bytes).for_each(|at| device(&world).corrupt(at as u64, 0x55));
+    let found = verify(&world, &store);
+    assert_eq!(found.damages, 1, "{:?}", found.damaged);
+    store.set_scrub_bytes_per_s(None);
+    sleep(&world, Duration::from_secs(3 * 24 * 3600));
+    let done = store.stats().activity;
+    assert_eq!((done.scrub_passes, done.scrub_damages), (0, 1));
+    drop(store);
+    world.end();
+}
+
 /// While keys are overwritten, deleted and moved, no damage is reported.
 #[test]
 fn what_is_moved_meanwhile_is_not_taken_for_damage() {

@@ -7,7 +7,7 @@
 //! | level | contents |
 //! |--:|---|
 //! | 1 | the first clusters |
-//! | 2 | the same; frames and entries carry the number 2, so a program of level 1 alone refuses them instead of misreading them |
+//! | 2 | the requests for keys and damage of a copy ([`HEALING_LEVEL`]); frames and entries carry the number 2 |
 
 use std::fmt;
 
@@ -18,6 +18,8 @@ use crate::input::{get_text, put_text};
 
 /// Level of a cluster that has stored none.
 pub const FIRST_LEVEL: u8 = 1;
+/// Level from which on nodes are asked for keys of a group, and for their damage.
+pub(crate) const HEALING_LEVEL: u8 = 2;
 
 /// Lowest and highest level of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

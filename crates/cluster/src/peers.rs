@@ -76,6 +76,31 @@ impl ReplicaState {
     }
 }
 
+/// Damage of a node that is not healed yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NodeDamage {
+    /// Groups with damage: bit *n* is group *n*.
+    pub groups: u16,
+    /// Number of damaged records whose keys are known.
+    pub keys: u64,
+    /// True if the records do not fit on the devices that are left, so that the node must be replaced.
+    pub lacks_room: bool,
+    /// Number of segments that are lost as a whole. Their keys are healed, but deletes in them are not known any more, so the next
+    /// opening of the store is refused: the node must be replaced before.
+    pub lost_segments: u32,
+}
+
+/// A page of the keys of a group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyList {
+    /// Keys, in no order.
+    pub keys: Vec<Bytes>,
+    /// Cursor of the next page; `None` at the end.
+    pub next: Option<u64>,
+    /// True if keys are missing, because this copy is damaged as well.
+    pub is_damaged: bool,
+}
+
 /// A request of one node to another.
 #[derive(Clone, Debug)]
 pub enum PeerRequest {
@@ -140,6 +165,17 @@ pub enum PeerRequest {
         /// The key.
         key: Bytes,
     },
+    /// Asks for keys of a group that the node has a copy of, because the sender's copy is damaged and does not tell its keys.
+    Keys {
+        /// The group.
+        group: u8,
+        /// Index up to which the sender has applied the log: a copy that has applied less refuses.
+        applied: u64,
+        /// Cursor of the page; 0 is the first one.
+        cursor: u64,
+    },
+    /// Asks for the damage of the node that is not healed yet.
+    Damage,
     /// Asks for the positions of groups that the node leads: bit *n* is group *n*.
     ReadIndexes(u16),
 }
@@ -175,6 +211,10 @@ pub enum PeerResponse {
     Program(Program),
     /// The positions of groups at a moment after the request at which the node led them, by number of the group.
     ReadIndexes(BTreeMap<u8, ReadIndex>),
+    /// Keys of a group.
+    Keys(KeyList),
+    /// The damage of the node that is not healed yet.
+    Damage(NodeDamage),
     /// Another node can do it: its address for other nodes.
     Ask(String),
     /// It was not done.

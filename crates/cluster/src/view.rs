@@ -9,6 +9,7 @@ use esker_engine::ClusterError;
 use futures_util::future::BoxFuture;
 
 use crate::levels::Program;
+use crate::peers::NodeDamage;
 use crate::place::report::Order;
 use crate::slots::Groups;
 
@@ -43,6 +44,8 @@ pub struct NodeInfo {
     pub stopped: Vec<u8>,
     /// Groups whose keys the node receives, as it said within the last seconds.
     pub installing: Vec<u8>,
+    /// Its damage that is not healed yet, as it said when it last answered.
+    pub damage: NodeDamage,
 }
 
 /// A group, as this node knows it.

@@ -56,6 +56,7 @@ pub use read::scan::{Cursor, Page};
 pub use read::verification::Verification;
 pub use segments::accounting::Written;
 pub use segments::counts::{Classes, States};
+pub use segments::unidentified::LostSegments;
 pub use store::blocking::Blocking;
 pub use store::checkpoint::{Checkpoint, CheckpointSegment};
 pub use store::devices::TierDevice;

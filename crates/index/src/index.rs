@@ -307,6 +307,21 @@ impl Index {
         Verified { same, other, is_known: other > 0 || is_at(&writer, stored, hash, pointer) }
     }
 
+    /// Drops the unverified overwrites of records for which `is_dead` returns true. The caller knows that each key of such a
+    /// record has a newer version or was removed, although the record was not read.
+    pub fn drop_dead(&self, is_dead: impl Fn(Pointer) -> bool) {
+        for shard in 0..SHARDS {
+            let mut writer = self.lock(shard);
+            for (stored, displaced) in writer.state.unverified.displaced_in(0..STORED_HASHES) {
+                if is_dead(displaced) {
+                    let dropped = writer
+                        .change_unverified(|all| all.remove(stored, |known| known.displaced == displaced));
+                    self.unverified_len.fetch_sub(dropped, Ordering::Relaxed);
+                }
+            }
+        }
+    }
+
     /// Calls `see` with the displaced pointer of each pending unverified overwrite.
     pub fn displaced(&self, mut see: impl FnMut(Pointer)) {
         for shard in 0..SHARDS {

@@ -211,6 +211,13 @@ impl Indexes {
         self.known(hash.keyspace()).map_or(nothing, |index| index.verify(hash, pointer))
     }
 
+    /// See [`Index::drop_dead`]; for one keyspace.
+    pub fn drop_dead(&self, keyspace: Keyspace, is_dead: impl Fn(Pointer) -> bool) {
+        if let Some(index) = self.known(keyspace) {
+            index.drop_dead(is_dead);
+        }
+    }
+
     /// See [`Index::displaced`].
     pub fn displaced(&self, mut see: impl FnMut(Pointer)) {
         self.all().for_each(|index| index.displaced(&mut see));

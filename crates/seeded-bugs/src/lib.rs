@@ -533,6 +533,12 @@ bugs! {
     DamageNotReported,
     /// A leader whose own record is damaged is asked to write it again.
     DamagedLeaderStays,
+    /// A segment whose entries are unreadable is not reported to the groups that have records in it.
+    LostSegmentNotReported,
+    /// The keys of a copy that is damaged itself count as all keys of the group.
+    DamagedListBelieved,
+    /// The leadership of a group is handed to a node whose copy is damaged.
+    DamagedNodeLeadsAgain,
     /// A leader with a damaged record begins to send a voter a snapshot.
     SnapshotOfDamageSent,
     /// A confirmation of a leader to a replica is believed after a snapshot or a restart of its member, too.

@@ -27,6 +27,26 @@ pub(super) fn problems(state: &State) -> Vec<String> {
     for node in state.nodes.iter().filter(|node| !node.reachable) {
         problems.push(format!("node {} at {} does not answer", node.id, node.peers));
     }
+    for node in state.nodes.iter().filter(|node| node.lost_segments > 0) {
+        problems.push(format!(
+            "node {} has lost {} segments as a whole; it serves, but will not start again, because deletes in them are not known: \
+             add a node, and drain this one, or remove it (--dead) once it is stopped and let an empty one join",
+            node.id, node.lost_segments
+        ));
+    }
+    for node in state.nodes.iter().filter(|node| !node.damaged_groups.is_empty()) {
+        let groups: Vec<_> = node.damaged_groups.iter().map(u8::to_string).collect();
+        let (id, groups, keys) = (&node.id, groups.join(", "), node.damaged_keys);
+        problems.push(match node.damaged_lacks_room {
+            true => format!(
+                "node {id} has lost more than its other devices have room for (groups {groups}): remove it (esker cluster remove \
+                 --dead), and let an empty node join"
+            ),
+            false => format!(
+                "node {id} heals damage from the other copies: groups {groups}, {keys} keys that are known wait"
+            ),
+        });
+    }
     for group in state.stopped() {
         problems.push(format!(
             "the replica of group {group} on the asked node has stopped: its log says why; restart the node"

@@ -22,6 +22,18 @@ pub(super) struct Node {
     pub(super) live_bytes: u64,
     #[serde(default)]
     pub(super) limit_bytes: u64,
+    /// Groups with damage that is not healed yet.
+    #[serde(default)]
+    pub(super) damaged_groups: Vec<u8>,
+    /// Damaged records whose keys are known.
+    #[serde(default)]
+    pub(super) damaged_keys: u64,
+    /// True if the node has no room to heal it.
+    #[serde(default)]
+    pub(super) damaged_lacks_room: bool,
+    /// Number of segments that are lost as a whole.
+    #[serde(default)]
+    pub(super) lost_segments: u32,
 }
 
 /// A group.

@@ -361,6 +361,9 @@ const NOT_WATCHED: &[&str] = &[
     // `damaged_waiting` stays above 0 while healing fails, and falls as it succeeds.
     "esker_cluster_damaged_failed_total",
     "esker_cluster_damaged_healed_total",
+    // `damaged_groups` is above 0 until a search succeeds.
+    "esker_cluster_damaged_searches_total",
+    "esker_cluster_damaged_unknown_total",
     // `groups_to_drain` is on the dashboard.
     "esker_cluster_draining_nodes",
     // `led_entries_total` counts each entry once.

@@ -9,7 +9,8 @@
 //! 4. A follower that needs purged entries gets the whole keyspace (`sending`, `installing`).
 //! 5. A replica whose node left the group gives its space back (`retiring`).
 //! 6. A client copies the group for a backup (`copying`).
-//! 7. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`). Reads that may be stale
+//! 7. The keys are listed for a node whose copy is damaged (`listing`).
+//! 8. Reads are answered under a lease (`serving`), or after a confirmation by a majority (`confirming`). Reads that may be stale
 //!    are answered by any replica that is recent (`following`).
 
 mod confirmations;
@@ -19,6 +20,7 @@ mod entry;
 mod following;
 mod installing;
 mod leading;
+mod listing;
 mod machine;
 mod pace;
 mod parts;

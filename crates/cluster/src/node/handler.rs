@@ -74,6 +74,26 @@ impl PeerHandler for Node {
                     None => refused("only a member heals records"),
                 };
             }
+            PeerRequest::Keys { group, applied, cursor } => {
+                let replica = node.replica(*group).filter(|_| from.is_some()).cloned();
+                let (applied, cursor) = (*applied, *cursor);
+                return async move {
+                    let Some(replica) = replica else {
+                        return PeerResponse::Refused(
+                            "the sender is no member, or there is no such group".into(),
+                        );
+                    };
+                    replica
+                        .list_keys(applied, cursor)
+                        .await
+                        .map_or_else(PeerResponse::Refused, PeerResponse::Keys)
+                }
+                .boxed();
+            }
+            PeerRequest::Damage => {
+                let damage = node.own_damage();
+                return Box::pin(std::future::ready(PeerResponse::Damage(damage)));
+            }
             PeerRequest::ReadIndexes(groups) => {
                 let groups = *groups;
                 return match from {

@@ -1,6 +1,6 @@
 //! Heals damaged records of this node from the other copies. See `docs/decisions/0054-repair-from-peers.md`.
 //!
-//! 1. A read, a verification or the scrub reports the key of a damaged record.
+//! 1. A read, a verification or the scrub reports the key of a damaged record. Without the key, `searching` finds it.
 //! 2. The node asks the leader of the key's group to write the same value again, through the log. A leader that has the damage hands
 //!    over first: another node has a copy that is sound.
 //! 3. The put is applied here like any other: it replaces the damaged record and reads nothing of it. It cannot replace a newer value,
@@ -12,16 +12,19 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_engine::{Batch, DamageWatch, Entry, Error, ErrorKind, WriteOptions};
+use esker_engine::{Batch, DamageWatch, Entry, Error, ErrorKind, Store, WriteOptions};
 use esker_seeded_bugs::{Bug, planted};
-use futures_util::future::select;
+use futures_util::future::{join_all, select};
 
 use super::core::Node;
 use crate::peers::{PeerRequest, PeerResponse};
+use crate::slots::META_GROUP;
 
-/// Pause after each key: at most 50 keys per second.
+/// Number of keys that are healed together.
+const TOGETHER: usize = 8;
+/// Pause after them: at most 400 keys per second.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Pause after a key that could not be healed.
+/// Pause after keys of which one could not be healed.
 const AGAIN: Duration = Duration::from_secs(5);
 
 /// Passes damage to a node without holding it.
@@ -31,42 +34,49 @@ impl DamageWatch for Damages {
     fn found(&self, group: u8, key: Option<&[u8]>) {
         let Some(node) = self.0.upgrade().filter(|_| !planted(Bug::DamageNotReported)) else { return };
         let healing = &node.healing;
-        // The records of the meta group are written by its leader alone, and few.
-        let Some(key) = key.filter(|_| node.groups.numbers().any(|number| number == group)) else {
-            healing.unknown.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        healing.add(group, key);
+        match key.filter(|_| node.replica(group).is_some()) {
+            Some(key) => drop(healing.add(group, key)),
+            None => {
+                healing.unknown.fetch_add(1, Ordering::Relaxed);
+                if node.replica(group).is_some() {
+                    healing.want_search(group);
+                }
+            }
+        }
     }
 }
 
-/// Heals one record after the other until the node stops.
+/// Heals one record after the other, some at a time, until the node stops.
 pub(super) async fn run(node: Arc<Node>) {
     let mut last = None;
     while !node.has_stopped.load(Ordering::Relaxed) {
-        let next = {
+        let next: Vec<(u8, Bytes)> = {
             let waiting = node.healing.waiting.lock();
-            // A key that could not be healed waits for the others.
-            let after = last.take().and_then(|last| waiting.range((Excluded(last), Unbounded)).next());
-            after.or_else(|| waiting.first()).cloned()
+            // Keys that could not be healed wait for the others.
+            let after = last.take().map(|last| waiting.range((Excluded(last), Unbounded)));
+            let rest: Vec<_> = after.into_iter().flatten().take(TOGETHER).cloned().collect();
+            if rest.is_empty() { waiting.iter().take(TOGETHER).cloned().collect() } else { rest }
         };
-        let Some((group, key)) = next else {
+        let Some(end) = next.last().cloned() else {
             select(Box::pin(node.healing.added.notified()), node.runtime().sleep(AGAIN)).await;
             continue;
         };
-        match node.heal(group, &key).await {
-            Ok(()) => {
-                node.healing.waiting.lock().remove(&(group, key));
-                node.healing.healed.fetch_add(1, Ordering::Relaxed);
-                node.runtime().sleep(PAUSE).await;
-            }
-            Err(why) => {
-                tracing::warn!(group, %why, "a damaged record cannot be healed from another copy yet");
-                node.healing.failed.fetch_add(1, Ordering::Relaxed);
-                last = Some((group, key));
-                node.runtime().sleep(AGAIN).await;
+        let healed = join_all(next.iter().map(|(group, key)| node.heal(*group, key))).await;
+        let mut pause = PAUSE;
+        for ((group, key), healed) in next.into_iter().zip(healed) {
+            match healed {
+                Ok(()) => {
+                    node.healing.waiting.lock().remove(&(group, key));
+                    node.healing.healed.fetch_add(1, Ordering::Relaxed);
+                }
+                Err(why) => {
+                    tracing::warn!(group, %why, "a damaged record cannot be healed from another copy yet");
+                    node.healing.failed.fetch_add(1, Ordering::Relaxed);
+                    (last, pause) = (Some(end.clone()), AGAIN);
+                }
             }
         }
+        node.runtime().sleep(pause).await;
     }
 }
 
@@ -98,24 +108,36 @@ impl Node {
     }
 
     /// Hands the leadership to the voter that has the most of the log and answers.
-    async fn hand_over_damaged(&self, group: u8) -> Result<(), String> {
+    pub(super) async fn hand_over_damaged(&self, group: u8) -> Result<(), String> {
+        let _one_at_a_time = self.healing.handing_over.lock().await;
         let replica = self.replica(group).ok_or("there is no such group")?;
+        if replica.ready_term().is_err() {
+            return Ok(());
+        }
         let status = replica.status();
         let voters =
             status.matched.iter().filter(|(node, _)| status.voters.contains(node) && self.is_up(*node));
-        let best = voters.max_by_key(|(_, index)| *index).ok_or("no other node with a copy answers")?;
+        // Two nodes with damage would hand it to each other for ever.
+        let is_sound = |node: u64| self.known_damage(node).groups >> group & 1 == 0;
+        let best = voters.max_by_key(|(node, index)| (is_sound(*node), *index));
+        let best = best.ok_or("no other node with a copy answers")?;
         self.move_lead(group, best.0).await
     }
 
     /// Answers another node, whose copy of a key is damaged.
     pub(super) async fn rewrite_here(&self, group: u8, key: Bytes) -> PeerResponse {
-        if self.groups.of_key(&key) != group {
+        if group != META_GROUP && self.groups.of_key(&key) != group {
             return PeerResponse::Refused(format!("the key is none of group {group}"));
         }
         match self.rewrite(group, key).await {
             Ok(()) => PeerResponse::Done,
             Err(error) => PeerResponse::Refused(error.to_string()),
         }
+    }
+
+    /// Returns the direct view of a group.
+    pub(super) fn keys_of(&self, group: u8) -> esker_engine::Result<Store> {
+        self.meta.database(group)
     }
 
     /// Writes the value of a key again, if this node leads its group.
@@ -131,7 +153,8 @@ impl Node {
             }
             (batch, ())
         };
-        let store = self.meta.database(0)?;
+        // Database 0 has no keys of the meta group.
+        let store = if group == META_GROUP { self.keys_of(group)? } else { self.meta.database(0)? };
         store.update(std::slice::from_ref(&key), WriteOptions::default(), rewrite).await
     }
 }

@@ -61,8 +61,13 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
         ("damaged_failed_total", "Attempts to heal a damaged record that failed.", &node.healing.failed),
         (
             "damaged_unknown_total",
-            "Damages found in records whose keys are not known, so that they are not healed.",
+            "Damages found in records whose keys are not known: they are found by the keys of another copy.",
             &node.healing.unknown,
+        ),
+        (
+            "damaged_searches_total",
+            "Searches that found all damaged keys of a group by another copy.",
+            &node.healing.searched,
         ),
         (
             "replica_reads_total",
@@ -88,6 +93,21 @@ pub(super) fn metrics(node: &Node) -> Vec<Metric> {
         "Damaged records of this node that wait to be healed from other copies.",
         of_node,
         node.healing.count() as u64,
+    );
+    let damage = node.own_damage();
+    let searched = node.healing.searched_groups().len() as u64;
+    figures.add("damaged_groups", "Groups whose damaged keys are not all known.", of_node, searched);
+    figures.add(
+        "damaged_lacks_room",
+        "1 if damage cannot be healed, because the records do not fit on the devices that are left.",
+        of_node,
+        damage.lacks_room.into(),
+    );
+    figures.add(
+        "lost_segments",
+        "Segments that are lost as a whole: the next opening of the store is refused, so replace the node before.",
+        of_node,
+        damage.lost_segments.into(),
     );
     figures.add(
         "replica_clients",

@@ -8,7 +8,7 @@
 //! * `reports`, `reported`: what nodes say of themselves, and of the groups that they lead; `placing`: which nodes hold which groups.
 //! * `reconcile`: the task that makes each group's members and leader what `plan` says; `retiring`: gives space back.
 //! * `following`, `followed`: keeps replicas recent while clients read from them.
-//! * `healing`, `damaged`: heals damaged records from the other copies.
+//! * `healing`, `damaged`: heals damaged records from the other copies; `searching`: finds their keys.
 //! * `publishing`, `message_queues`: messages of PUBLISH for the subscribers of other nodes.
 //! * `topology`, `metrics`: nodes, groups and figures at one moment.
 //! * `core`: what these share.
@@ -36,6 +36,7 @@ mod replicator;
 mod reported;
 mod reports;
 mod retiring;
+mod searching;
 mod settings;
 mod states;
 mod topology;

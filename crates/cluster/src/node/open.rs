@@ -22,6 +22,7 @@ use super::noting::Noted;
 use super::reconcile;
 use super::recover::recover;
 use super::replicator::Joint;
+use super::searching;
 use super::settings::{Begin, NodeSettings};
 use super::states::PeerStates;
 use crate::group::{Apply, Group, GroupParts, GroupSettings, Readiness};
@@ -94,6 +95,7 @@ impl Node {
         node.runtime().spawn("node", Box::pin(reconcile::run(node.clone())));
         node.runtime().spawn("followed leaders", Box::pin(following::run(node.clone())));
         node.runtime().spawn("healing", Box::pin(healing::run(node.clone())));
+        node.runtime().spawn("searching", Box::pin(searching::run(node.clone())));
         Ok(node)
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use esker_seeded_bugs::{Bug, planted};
 use parking_lot::Mutex;
 
 use super::core::Node;
@@ -251,6 +252,14 @@ impl Node {
 
     async fn hand_over(&self, replica: &Group, to: u64, state: &State) {
         let group = replica.number();
+        if let Some(damage) = self.ask_damage(to).await
+            && damage.groups >> group & 1 == 1
+            && !planted(Bug::DamagedNodeLeadsAgain)
+        {
+            tracing::info!("group {group} stays here until the copy on node {to:016x} is healed");
+            let now = self.runtime().now();
+            return state.lock().entry(group).or_default().end_transfer(true, now);
+        }
         let done = replica.transfer(to).await;
         match &done {
             Ok(()) => _ = self.transfers.fetch_add(1, Ordering::Relaxed),

@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 
 use super::core::Node;
 use crate::group::{Group, Role};
+use crate::levels::HEALING_LEVEL;
 use crate::levels::Program;
-use crate::peers::{PeerRequest, PeerResponse, ReplicaState};
+use crate::peers::{NodeDamage, PeerRequest, PeerResponse, ReplicaState};
 
 /// Rounds between two questions for the states of another node.
 const ROUNDS: u64 = 5;
@@ -23,6 +24,8 @@ pub(super) struct PeerStates(Mutex<Answers>);
 struct Answers {
     /// With the time of each.
     of_node: BTreeMap<u64, (Duration, BTreeMap<u8, ReplicaState>)>,
+    /// Damage of other nodes.
+    damage: BTreeMap<u64, NodeDamage>,
     /// Programs of other nodes.
     programs: BTreeMap<u64, Program>,
     /// Nodes that are being asked.
@@ -53,6 +56,25 @@ impl Node {
         let answers = self.peer_states.0.lock();
         let (at, states) = answers.of_node.get(&node)?;
         (self.runtime().now().saturating_sub(*at) <= AGE_MAX).then(|| states.clone())
+    }
+
+    /// Asks a node for its damage that is not healed yet. `None` if it does not answer, or the level in use has no such request.
+    pub(super) async fn ask_damage(&self, other: u64) -> Option<NodeDamage> {
+        if self.table.load().level() < HEALING_LEVEL {
+            return None;
+        }
+        match self.call(other, PeerRequest::Damage).await {
+            Ok(PeerResponse::Damage(damage)) => Some(damage),
+            _ => None,
+        }
+    }
+
+    /// Returns the damage of a node that is not healed yet, as it said when it last answered.
+    pub(super) fn known_damage(&self, node: u64) -> NodeDamage {
+        match node == self.identity.node {
+            true => self.own_damage(),
+            false => self.peer_states.0.lock().damage.get(&node).copied().unwrap_or_default(),
+        }
     }
 
     /// Returns the program of a node, as it said when it last answered.
@@ -101,8 +123,15 @@ impl Node {
                     true => Err(String::new()),
                     false => node.program_of(other).await,
                 };
+                let damage = match round.is_multiple_of(ROUNDS * 4) {
+                    true => node.ask_damage(other).await,
+                    false => None,
+                };
                 let mut answers = node.peer_states.0.lock();
                 answers.asked.remove(&other);
+                if let Some(damage) = damage {
+                    answers.damage.insert(other, damage);
+                }
                 if answer.is_err() {
                     // It may come back with another program.
                     answers.programs.remove(&other);

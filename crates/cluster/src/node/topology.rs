@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::core::Node;
 use crate::group::Group;
-use crate::peers::ReplicaState;
+use crate::peers::{NodeDamage, ReplicaState};
 use crate::slots::META_GROUP;
 use crate::view::{GroupInfo, NodeInfo, Topology};
 
@@ -31,6 +31,7 @@ impl Node {
             limit_bytes: reports.nodes.get(&id).map_or(0, |report| report.limit_bytes),
             stopped: self.groups_in(id, ReplicaState::Stopped),
             installing: self.groups_in(id, ReplicaState::Installs),
+            damage: self.known_damage(id),
         };
         let mut known = self.all_known();
         known.insert(me, self.record());
@@ -99,7 +100,7 @@ fn without_progress(topology: &Topology) -> Topology {
     let mut topology = topology.clone();
     topology.copied_bytes_per_s = 0;
     for node in &mut topology.nodes {
-        (node.live_bytes, node.limit_bytes) = (0, 0);
+        (node.live_bytes, node.limit_bytes, node.damage) = (0, 0, NodeDamage::default());
     }
     for group in &mut topology.groups {
         (group.last_index, group.applied, group.floor, group.bytes) = (0, 0, 0, 0);

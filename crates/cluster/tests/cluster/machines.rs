@@ -394,9 +394,14 @@ fn is_at_rest(indexes: &[Vec<(u64, u64)>]) -> bool {
 
 type Pair = (Vec<u8>, Vec<u8>);
 
-fn difference<'a>(first: &'a [Pair], second: &'a [Pair]) -> Vec<(&'static str, &'a Pair)> {
+/// Returns the pairs that only one of two sorted lists has, or that one has twice, without their values.
+fn difference<'a>(first: &'a [Pair], second: &'a [Pair]) -> Vec<(&'static str, &'a [u8])> {
     let only = |name, of: &'a [Pair], other: &'a [Pair]| {
-        of.iter().filter(move |pair| !other.contains(pair)).map(move |pair| (name, pair))
+        of.iter().filter(move |pair| !other.contains(pair)).map(move |pair| (name, &pair.0[..]))
     };
-    only("first", first, second).chain(only("second", second, first)).collect()
+    let twice = |name, of: &'a [Pair]| {
+        of.windows(2).filter(|two| two[0].0 == two[1].0).map(move |two| (name, &two[0].0[..]))
+    };
+    let only = only("first", first, second).chain(only("second", second, first));
+    only.chain(twice("first twice", first)).chain(twice("second twice", second)).collect()
 }

@@ -14,6 +14,7 @@ use esker_seeded_bugs::{Bug, planted};
 use crate::base::error::{Error, Result};
 use crate::base::waiting::woken_or_after;
 use crate::catalog::Catalog;
+use crate::catalog::unidentified::UnreadableSegment;
 use crate::read::verification::{SegmentVerification, sealed_segments};
 use crate::segments::space::Space;
 use crate::write::Writer;
@@ -22,9 +23,11 @@ use crate::write::live_options::ScrubRate;
 /// Duration of a pass if no rate is configured.
 const PASS: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Interval at which an empty store is checked again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// Maximum number of bytes to wait for before the first read of a pass.
 const FIRST_BYTES: u64 = 256 << 10;
+/// Pause after a report of unreadable segments, as a multiple of its duration.
+const REPORT_PAUSES: u32 = 30;
 
 /// Scrubs until the store closes.
 pub(crate) async fn run(writer: Arc<Writer>) {
@@ -61,6 +64,7 @@ impl Scrub<'_> {
         self.pause((held / 16).clamp(1, FIRST_BYTES), held).await?;
         let segments: Vec<_> = sealed_segments(self.space).collect();
         self.space.scrubbed.begin(segments.len() as u64);
+        let (mut unreadable, mut report_from) = (Vec::new(), Duration::ZERO);
         for (tier, slot) in segments {
             let mut segment = SegmentVerification::begin(self.space, self.catalog, tier, slot).await?;
             self.pause(segment.verdict.bytes, held).await?;
@@ -69,9 +73,18 @@ impl Scrub<'_> {
             }
             let verdict = segment.verdict;
             self.space.counters.count_scrubbed(verdict.bytes, verdict.damaged.len() as u64);
-            self.tell(tier, &verdict.damaged);
+            self.tell(&verdict.damaged);
+            unreadable.extend(verdict.unreadable);
+            // A report may read the whole index. A device with many such segments must not keep a processor busy.
+            let began = self.space.runtime.now();
+            if !unreadable.is_empty() && began >= report_from {
+                self.report_unreadable(std::mem::take(&mut unreadable)).await;
+                let ended = self.space.runtime.now();
+                report_from = ended + (ended - began) * REPORT_PAUSES;
+            }
             self.space.scrubbed.advance();
         }
+        self.report_unreadable(unreadable).await;
         let tiers = self.space.tiers().filter(|_| !planted(Bug::ScrubSkipsSuperblocks));
         let damaged = self.space.superblocks.damaged_copies(tiers).await?;
         self.space.counters.count_scrubbed(0, damaged.len() as u64);
@@ -82,9 +95,15 @@ impl Scrub<'_> {
         Ok(())
     }
 
-    fn tell(&self, tier: TierName, damaged: &[Error]) {
+    async fn report_unreadable(&self, unreadable: Vec<UnreadableSegment>) {
+        let damaged = self.catalog.report_unreadable(unreadable).await;
+        self.space.counters.count_scrubbed(0, damaged.len() as u64);
+        self.tell(&damaged);
+    }
+
+    fn tell(&self, damaged: &[Error]) {
         for error in damaged {
-            tracing::error!(tier = tier.name(), %error, "scrub: damage; restore the key, or put or delete it");
+            tracing::error!(%error, "scrub: damage; restore the key, or put or delete it");
         }
     }
 

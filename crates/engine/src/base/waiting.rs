@@ -1,6 +1,7 @@
-//! Sleeping until a wake-up or a deadline, as background tasks do.
+//! Sleeping until a wake-up or a deadline, and yielding to other tasks, as background tasks do.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::task::Poll;
 use std::time::Duration;
 
 use esker_device::Runtime;
@@ -28,4 +29,17 @@ pub(crate) async fn woken_or_at(
 ) {
     let left = at.into().map(|at| at.saturating_sub(runtime.now()));
     woken_or_after(runtime, woken, left).await;
+}
+
+/// Lets other tasks of the executor run.
+pub(crate) async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut has_yielded, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

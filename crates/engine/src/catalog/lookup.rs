@@ -135,11 +135,18 @@ impl Catalog {
 
     /// Reads the record at a place of a key.
     async fn fetch_at(&self, hash: &KeyHash, place: &Place, key: Option<&[u8]>) -> Result<Fetched> {
-        match self.read_record(place).await? {
+        let read = match self.read_record(place).await {
+            Err(error) if error.is_of_reading() => {
+                self.report_unread(hash, place, key);
+                return Err(error);
+            }
+            read => read?,
+        };
+        match read {
             Ok(record) => Ok(Fetched::Record(record)),
             Err(_) if !self.is_still(hash, place) => Ok(Fetched::Moved),
             Err(damaged) => {
-                self.space.report_damage(hash.keyspace(), key.or(damaged.key.as_deref()));
+                self.report_unread(hash, place, key.or(damaged.key.as_deref()));
                 Err(damaged.into_error(key))
             }
         }

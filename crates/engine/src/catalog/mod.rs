@@ -19,6 +19,7 @@ pub(crate) mod record_heads;
 pub(crate) mod records;
 pub(crate) mod routing;
 pub(crate) mod scans;
+pub(crate) mod unidentified;
 pub(crate) mod unvisited;
 pub(crate) mod verify;
 

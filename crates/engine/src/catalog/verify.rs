@@ -65,6 +65,15 @@ impl Catalog {
         }
     }
 
+    /// Verifies the unverified overwrites of an unreadable record by the summary of its segment. Returns false if the summary
+    /// is unreadable, too.
+    pub(crate) async fn verify_unreadable(&self, keyspace: Keyspace, place: &Place) -> bool {
+        match self.identify(keyspace, place).await {
+            Ok(known) => self.verify(&known.hash).await.is_ok(),
+            Err(_) => false,
+        }
+    }
+
     /// Identifies the records that share an index slot: the occupant and all displaced records.
     async fn identify_all(
         &self,

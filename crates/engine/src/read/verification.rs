@@ -5,12 +5,13 @@
 //! only if the record is still current, and fails a second time.
 
 use esker_gc::{Span, plan_reads};
-use esker_log::{Claim, Damage, Entry, RecordView, Tier as TierName};
+use esker_log::{Claim, Damage, Entry, EntryList, RecordView, Tier as TierName};
 use esker_seeded_bugs::{Bug, planted};
 
 use crate::base::error::{Error, Result};
 use crate::catalog::Catalog;
 use crate::catalog::records::Damaged;
+use crate::catalog::unidentified::UnreadableSegment;
 use crate::segments::slot::SlotState;
 use crate::segments::space::Space;
 
@@ -52,16 +53,18 @@ impl Verification {
 /// `Closed`.
 pub(crate) async fn verify(space: &Space, catalog: &Catalog) -> Result<Verification> {
     space.health.check_open()?;
-    let mut all = Verification::default();
+    let (mut all, mut unreadable) = (Verification::default(), Vec::new());
     for (tier, slot) in sealed_segments(space) {
         let mut segment = SegmentVerification::begin(space, catalog, tier, slot).await?;
         while segment.read_next().await?.is_some() {}
         let verdict = segment.verdict;
+        unreadable.extend(verdict.unreadable);
         all.segments += 1;
         all.records += verdict.records;
         all.bytes += verdict.bytes;
         all.add(verdict.damaged);
     }
+    all.add(catalog.report_unreadable(unreadable).await);
     all.add(space.superblocks.damaged_copies(space.tiers()).await?);
     Ok(all)
 }
@@ -90,6 +93,8 @@ pub(crate) struct Verdict {
     pub(crate) bytes: u64,
     /// The damages, each with the key if it is known.
     pub(crate) damaged: Vec<Error>,
+    /// The segment, if its entries are unreadable. See [`Catalog::report_unreadable`].
+    pub(crate) unreadable: Option<UnreadableSegment>,
 }
 
 /// A segment that is being verified, read by read.
@@ -122,22 +127,42 @@ impl<'a> SegmentVerification<'a> {
         if !this.is_there() {
             return Ok(this);
         }
-        match space.read_entries(space.tier(tier), slot).await {
+        let damage = match space.read_entries(space.tier(tier), slot).await {
             Ok(Some(entries)) => {
-                // An upper bound: the read of a summary counts towards the scrub's rate too.
-                this.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
-                let current = entries.into_iter().filter(move |entry| catalog.is_current(tier, slot, entry));
-                let mut spans = plan_reads(current).peekable();
-                // The first read is planned here, so that a segment without current records needs no call of `read_next`.
-                spans.peek();
-                this.spans = Box::new(spans);
+                this.plan(entries);
+                return Ok(this);
             }
-            Ok(None) if this.is_there() => this.verdict.damaged.push(this.summary_is_damaged()),
-            Ok(None) => {}
-            Err(error) if error.is_of_reading() => this.verdict.damaged.push(error),
+            Ok(None) => this.summary_is_damaged(),
+            Err(error) if error.is_of_reading() => error,
             Err(error) => return Err(error),
+        };
+        // The frames may still have all entries.
+        match space.read_entries_or_scan(space.tier(tier), slot).await {
+            Ok(Some(entries)) => {
+                this.verdict.damaged.extend(this.is_there().then_some(damage));
+                this.plan(entries);
+            }
+            Err(error) if !error.is_of_reading() => return Err(error),
+            Ok(None) | Err(_) if this.is_there() => {
+                let (at, segment, error) = ((tier, slot), this.segment, Some(damage));
+                this.verdict.unreadable = Some(UnreadableSegment { at, segment, error });
+            }
+            Ok(None) | Err(_) => {}
         }
         Ok(this)
+    }
+
+    /// Plans the reads of the current records.
+    fn plan(&mut self, entries: EntryList) {
+        let (catalog, tier, slot) = (self.catalog, self.tier, self.slot);
+        self.space.note_readable((tier, slot), self.segment);
+        // An upper bound: the read of a summary counts towards the scrub's rate too.
+        self.verdict.bytes = (entries.len() * esker_log::MAX_ENTRY_BYTES) as u64;
+        let current = entries.into_iter().filter(move |entry| catalog.is_current(tier, slot, entry));
+        let mut spans = plan_reads(current).peekable();
+        // The first read is planned here, so that a segment without current records needs no call of `read_next`.
+        spans.peek();
+        self.spans = Box::new(spans);
     }
 
     /// Makes the next read. Returns its length in bytes; `None` if no read is left.
@@ -161,6 +186,10 @@ impl<'a> SegmentVerification<'a> {
         self.catalog.is_current(self.tier, self.slot, entry) && self.is_there()
     }
 
+    fn report(&self, entry: &Entry, key: Option<&[u8]>) {
+        self.space.report_damage(entry.key_hash.keyspace(), key, (self.tier, self.slot));
+    }
+
     fn summary_is_damaged(&self) -> Error {
         let what = "the summary does not match its checksum".to_owned();
         let offset = self.space.tier(self.tier).shape().segment_bytes.into();
@@ -175,7 +204,7 @@ impl<'a> SegmentVerification<'a> {
             Ok(read) => read,
             Err(error) if error.is_of_reading() => {
                 for entry in span.entries.iter().filter(|entry| self.is_needed(entry)) {
-                    self.space.report_damage(entry.key_hash.keyspace(), None);
+                    self.report(entry, None);
                 }
                 self.verdict.damaged.push(error);
                 return Ok(());
@@ -211,7 +240,7 @@ impl<'a> SegmentVerification<'a> {
             Ok((buffer, at)) => self.verify(entry, &buffer[at..at + entry.bytes as usize]),
             Err(error) if error.is_of_reading() => {
                 if self.is_needed(entry) {
-                    self.space.report_damage(entry.key_hash.keyspace(), None);
+                    self.report(entry, None);
                 }
                 return Ok(Some(error));
             }
@@ -220,7 +249,7 @@ impl<'a> SegmentVerification<'a> {
         let Err((damage, key)) = found else { return Ok(None) };
         let is_needed = self.is_needed(entry);
         if is_needed {
-            self.space.report_damage(entry.key_hash.keyspace(), key.as_deref());
+            self.report(entry, key.as_deref());
         }
         let (segment, offset) = (self.segment, entry.offset);
         let damaged = Damaged { damage, key, claimed_key: None, segment, offset };

@@ -29,5 +29,6 @@ pub(crate) mod superblock_copies;
 pub(crate) mod superblocks;
 pub(crate) mod table;
 pub(crate) mod tier;
+pub(crate) mod unidentified;
 pub(crate) mod writer;
 pub(crate) mod zero_ahead;

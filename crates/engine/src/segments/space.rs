@@ -25,6 +25,7 @@ use crate::segments::kept_segments::KeptSegments;
 use crate::segments::superblocks::Superblocks;
 use crate::segments::table::SlotRef;
 use crate::segments::tier::Tier;
+use crate::segments::unidentified::{Extent, Unidentified};
 
 /// Free slots that lanes leave to others: one that may be lent to deletes, two for outputs of relocation (the second is for the
 /// time after a crash that interrupted the use of the first), and one for records that an opening finds staged.
@@ -142,6 +143,8 @@ pub(crate) struct Space {
     /// Wakes the task that proposes to delete expired keys of a replicated store.
     pub(crate) expiries: Notify,
     pub(crate) scrubbed: ScrubProgress,
+    /// Segments with damage of unknown keys.
+    pub(super) unidentified: Unidentified,
     /// Receiver of damaged records, if there is one.
     pub(crate) damage_watch: OnceLock<Arc<dyn DamageWatch>>,
     /// Announced when a slot was freed, or when no more will be.
@@ -149,8 +152,12 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// Reports a damaged record of a keyspace to the receiver, if there is one.
-    pub(crate) fn report_damage(&self, keyspace: Keyspace, key: Option<&[u8]>) {
+    /// Reports a damaged record of a keyspace, in a slot, to the receiver, if there is one.
+    pub(crate) fn report_damage(&self, keyspace: Keyspace, key: Option<&[u8]>, at: (TierName, u32)) {
+        if key.is_none() {
+            let segment = self.tier(at.0).slot(at.1).segment();
+            self.note_unidentified(at, segment, Extent::Records);
+        }
         if let Some(watch) = self.damage_watch.get() {
             watch.found(keyspace.number(), key);
         }
@@ -200,6 +207,7 @@ impl Space {
             reported: Notify::new(),
             expiries: Notify::new(),
             scrubbed: ScrubProgress::default(),
+            unidentified: Unidentified::default(),
             damage_watch: OnceLock::new(),
             slot_freed: Announcement::new(),
         });

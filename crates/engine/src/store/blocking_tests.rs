@@ -30,8 +30,9 @@ const SOURCES: [(&str, &str); 10] = [
 ];
 
 /// Asynchronous calls that only `Store` has: for backups, which read segments while others write, for a server, whose
-/// reads take several steps, and for devices that are not files.
-const OF_STORE_ONLY: [&str; 3] = ["add_opened_device", "checkpoint", "get_probed"];
+/// reads take several steps, for devices that are not files, and for a cluster.
+const OF_STORE_ONLY: [&str; 5] =
+    ["add_opened_device", "checkpoint", "forget_lost", "get_probed", "is_in_damage"];
 
 /// Other calls of `Blocking`: the way back, the handle of another database, and iterators.
 const OF_BLOCKING_ONLY: [&str; 4] = ["database", "iter", "keys", "store"];

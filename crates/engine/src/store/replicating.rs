@@ -7,6 +7,7 @@ use crate::base::damage_watch::DamageWatch;
 use crate::base::error::{Error, Result};
 use crate::base::option_name::OptionName;
 use crate::base::replicated::Replicator;
+use crate::segments::unidentified::LostSegments;
 use crate::store::handle::Store;
 use crate::write::apply::Applier;
 
@@ -14,6 +15,28 @@ impl Store {
     /// Registers the receiver of damaged records, for the life of the store. A later one is ignored.
     pub fn watch_damage(&self, watch: Arc<dyn DamageWatch>) {
         let _is_first = self.space.damage_watch.set(watch);
+    }
+
+    /// Returns true if the record of a key is, or may be, lost in damage that did not tell its key: so that a cluster finds such
+    /// keys by those of another copy.
+    ///
+    /// # Errors
+    /// `Closed` after a close.
+    pub async fn is_in_damage(&self, key: &[u8]) -> Result<bool> {
+        self.space.health.check_open()?;
+        let database = self.catalog.database_of(self.database, key);
+        self.catalog.is_in_damage(key, &self.catalog.hash_in(database, key)).await
+    }
+
+    /// Returns the segments that are known to be lost as a whole, for [`forget_lost`](Self::forget_lost).
+    pub fn lost_segments(&self) -> LostSegments {
+        self.space.lost_segments()
+    }
+
+    /// Forgets the records of this database in lost segments, after [`is_in_damage`](Self::is_in_damage) has returned false for
+    /// each key that the other copies have. Returns false if an index entry still leads there: then a write is under way.
+    pub async fn forget_lost(&self, lost: &LostSegments) -> bool {
+        self.catalog.forget_lost(self.catalog.keyspace(self.database), lost).await
     }
 
     /// Makes this a replicated store: from now on, writes are proposed to `replicator`, and take effect when the returned

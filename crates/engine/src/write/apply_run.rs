@@ -107,12 +107,13 @@ impl Writer {
 
     /// Returns the record that a committed delete removes; `None` if the key is absent. For a record that cannot be read, the
     /// tombstone is written without it, because the group cannot go on without the delete: reads of the key report the damage
-    /// until the next opening.
+    /// until the next opening, or until a cluster has healed the segment.
     async fn find_committed(&self, delete: &Prepared) -> Result<Option<Option<Replaced>>> {
         match self.find_for_delete(&delete.key, &delete.hash).await {
             Ok(found) => Ok(found.map(Some)),
             Err(error) if error.is_of_reading() => {
                 tracing::warn!(%error, "a committed delete meets a record that cannot be read");
+                self.catalog.note_delete(&delete.hash);
                 Ok(Some(None))
             }
             Err(error) => Err(error),

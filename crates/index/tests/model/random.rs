@@ -111,3 +111,30 @@ fn put_after_unverified_removal_is_not_first() {
     assert!(index.remove(&hash(2 << 8), pointer(2)));
     assert!(!index.publish(hash(1 << 8), pointer(3), unknown).is_first);
 }
+
+#[test]
+fn overwrites_of_dead_records_are_dropped_with_their_memory() {
+    let index = esker_index::Index::new(esker_index::IndexOptions::default());
+    let pointer = |at| esker_index::Pointer::new(at).expect("below 2^40");
+    let unknown = |_| esker_index::Occupant::Unknown;
+    const KEYS: u64 = 100_000;
+    for key in 0..KEYS {
+        index.publish(spread(key), pointer(2 * key + 1), unknown);
+    }
+    let before = index.memory_bytes();
+    for key in 0..KEYS {
+        index.publish(spread(key), pointer(2 * key + 2), unknown);
+    }
+    let is_kept = |old: esker_index::Pointer| old.get() % 20 == 1;
+    assert_eq!(index.unverified_len() as u64, KEYS);
+    index.drop_dead(|old| !is_kept(old));
+    assert_eq!(index.unverified_len() as u64, KEYS / 10);
+    let mut left = 0;
+    index.displaced(|old| left += u64::from(is_kept(old)));
+    assert_eq!(left, KEYS / 10);
+    let bytes = index.memory_bytes() - before;
+    assert!(bytes < KEYS / 10 * 80, "{bytes} bytes for {left} overwrites");
+    for key in 0..KEYS {
+        assert_eq!(index.get(&spread(key)), Some(pointer(2 * key + 2)));
+    }
+}

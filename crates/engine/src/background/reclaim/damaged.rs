@@ -4,6 +4,7 @@ use esker_log::Tier as TierName;
 
 use crate::background::reclaimer::Reclaimer;
 use crate::base::error::Result;
+use crate::catalog::unidentified::UnreadableSegment;
 use crate::segments::slot::SlotState;
 use crate::segments::tier::Tier;
 
@@ -27,14 +28,19 @@ impl Reclaimer<'_> {
 
     async fn list_all_damaged(&self) {
         let listed: Vec<u64> = self.space.damaged.places().into_iter().map(|(segment, ..)| segment).collect();
+        let mut unreadable = Vec::new();
         for tier in self.space.tiers() {
             let unsealed = tier.slots().unsealed().into_iter().map(|at| (at, tier.slot(at)));
             let damaged = unsealed.filter(|(_, slot)| slot.state() == SlotState::Damaged);
             for (at, slot) in damaged.filter(|(_, slot)| !listed.contains(&slot.segment())) {
                 debug_assert!(slot.segment() > 0, "a free slot is not damaged");
-                self.relocator.list_damaged(tier.name(), at, Vec::new()).await;
+                let segment = slot.segment();
+                if !self.relocator.list_damaged(tier.name(), at, Vec::new()).await {
+                    unreadable.push(UnreadableSegment { at: (tier.name(), at), segment, error: None });
+                }
             }
         }
+        self.catalog.report_unreadable(unreadable).await;
     }
 
     /// Returns true if a damaged record of a segment is needed: because it is current, or because it is a tombstone or has

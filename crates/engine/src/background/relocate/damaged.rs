@@ -28,6 +28,9 @@ impl Relocator<'_> {
         for (number, damaged) in by_victim {
             let slot = victims[number].0.slot;
             self.space.tier(tier).slots().set_state(slot, SlotState::Damaged);
+            for entry in damaged.iter().filter(|entry| self.catalog.is_current(tier, slot, entry)) {
+                self.space.report_damage(entry.key_hash.keyspace(), None, (tier, slot));
+            }
             self.list_damaged(tier, slot, damaged).await;
         }
     }
@@ -41,8 +44,8 @@ impl Relocator<'_> {
         self.source(true, 1.0).need(&victim, entry) != Need::Nothing && !is_overlooked
     }
 
-    /// Lists the keys of a damaged segment, so that it keeps only their tombstones.
-    pub(crate) async fn list_damaged(&self, tier: TierName, slot: u32, damaged: Vec<Entry>) {
+    /// Lists the keys of a damaged segment, so that it keeps only their tombstones. Returns true if its entries are readable.
+    pub(crate) async fn list_damaged(&self, tier: TierName, slot: u32, damaged: Vec<Entry>) -> bool {
         let entries = self.space.read_entries_or_scan(self.space.tier(tier), slot).await.unwrap_or(None);
         let limit_bytes = self.catalog.memory_for_damaged();
         if !self.space.list_damaged((tier, slot), entries.as_ref(), damaged, limit_bytes) {
@@ -54,5 +57,6 @@ impl Relocator<'_> {
                  tombstones that were written after it; run esker repair, or raise memory"
             );
         }
+        entries.is_some()
     }
 }

@@ -1,16 +1,16 @@
 //! The part of a segment that cannot be walked, because a frame or a record in it is damaged or its device fails: the index
 //! leads to the records in it, which are read one by one.
 
-use std::collections::{BTreeSet, VecDeque};
-use std::future::poll_fn;
-use std::task::Poll;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use esker_index::{Cursor, Keyspace, Pointer};
+use esker_index::{Cursor, KeyHash, Keyspace, Pointer, Standing};
+use esker_log::Kind;
 use futures_util::future::join_all;
 
 use super::{LogItem, LogScan, Scanner, of_record};
 
 use crate::base::error::{Error, Result};
+use crate::base::waiting::yield_now;
 use crate::catalog::place::Place;
 use crate::catalog::records::Damaged;
 use crate::catalog::scans::VisitedRecord;
@@ -119,12 +119,15 @@ impl Scanner {
             return errors;
         }
         let catalog = &self.reader.catalog;
+        let hashes = self.hashes_of(visit).await;
         let known = self.pointers_into(visit, keyspace).await;
         for Unreadable { place, reason } in &visit.unreadable {
             // Reads the pointer first: if the segment still exists afterwards, the pointer led to it.
             let is_there = known.contains(&place.pointer)
                 && catalog.unchecked_place(place.pointer).segment == visit.at.segment;
-            if !is_there {
+            // Its own key may have displaced it.
+            let is_dead = |hash| catalog.index.standing(hash, place.pointer) == Standing::Dead;
+            if !is_there || hashes.get(&place.location.offset).is_some_and(is_dead) {
                 continue;
             }
             errors.push(Err(match reason {
@@ -136,6 +139,17 @@ impl Scanner {
             }));
         }
         errors
+    }
+
+    /// Returns the digests of the keys of unreadable records, by offset, as far as the summary is readable.
+    async fn hashes_of(&self, visit: &ByIndex) -> BTreeMap<u32, KeyHash> {
+        let (space, SegmentAt { tier, slot, segment, .. }) = (&self.reader.space, visit.at);
+        let entries = space.read_entries(space.tier(tier), slot).await.ok().flatten();
+        // The entries were read under the number that the slot had then.
+        let entries = entries.filter(|_| space.tier(tier).slot(slot).segment() == segment);
+        let wanted: BTreeSet<u32> = visit.unreadable.iter().map(|read| read.place.location.offset).collect();
+        let of_puts = entries.iter().flatten().filter(|entry| entry.kind == Kind::Put);
+        of_puts.filter(|entry| wanted.contains(&entry.offset)).map(|e| (e.offset, e.key_hash)).collect()
     }
 
     /// Returns the pointers of a keyspace that lead to the rest of a segment.
@@ -154,17 +168,4 @@ impl Scanner {
         }
         found
     }
-}
-
-/// Lets other tasks of the executor run.
-async fn yield_now() {
-    let mut has_yielded = false;
-    poll_fn(|context| {
-        if std::mem::replace(&mut has_yielded, true) {
-            return Poll::Ready(());
-        }
-        context.waker().wake_by_ref();
-        Poll::Pending
-    })
-    .await;
 }

@@ -140,7 +140,25 @@ fn problems(topology: &Topology) -> Vec<String> {
         let numbers = |groups: &[u8]| groups.iter().map(u8::to_string).collect::<Vec<_>>();
         [(stopped, numbers(&node.stopped)), (installing, numbers(&node.installing))]
     });
-    let lines = lines.into_iter().chain(of_nodes).filter(|(_, groups)| !groups.is_empty());
+    let of_damage = topology.nodes.iter().map(|node| {
+        let what = match node.damage.lacks_room {
+            true => "has lost more than its other devices have room for; replace it. Damaged groups",
+            false => "heals damage from other copies, in the groups",
+        };
+        let groups = (0..u16::BITS as u8).filter(|group| node.damage.groups >> group & 1 == 1);
+        (format!("node {} {what}", id(node.id)), groups.map(|group| group.to_string()).collect())
+    });
+    let of_lost = topology.nodes.iter().map(|node| {
+        let lost = (node.damage.lost_segments > 0).then(|| node.damage.lost_segments.to_string());
+        let what = "serves, but will not start again; replace it. Segments that are lost as a whole";
+        (format!("node {} {what}", id(node.id)), lost.into_iter().collect())
+    });
+    let lines = lines
+        .into_iter()
+        .chain(of_nodes)
+        .chain(of_damage)
+        .chain(of_lost)
+        .filter(|(_, groups)| !groups.is_empty());
     lines.map(|(what, groups)| format!("{what}: {}", groups.join(", "))).collect()
 }
 

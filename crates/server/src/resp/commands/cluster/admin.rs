@@ -159,6 +159,10 @@ fn node(node: &NodeInfo) -> Value {
         "limit_bytes": node.limit_bytes,
         "stopped": node.stopped,
         "installing": node.installing,
+        "damaged_groups": (0..u16::BITS as u8).filter(|group| node.damage.groups >> group & 1 == 1).collect::<Vec<_>>(),
+        "damaged_keys": node.damage.keys,
+        "damaged_lacks_room": node.damage.lacks_room,
+        "lost_segments": node.damage.lost_segments,
     })
 }
 
