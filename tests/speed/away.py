@@ -44,6 +44,8 @@ def main():
         copied = lambda: sum(sent_bytes(cluster, group["group"]) for group in groups)
         before = copied()
         cluster.kill(AWAY)
+        while not all(leader in (1, 2) for _, leader in cluster.leaders().values()):
+            time.sleep(0.5)
         ends, written = time.monotonic() + given.seconds, 0
         while time.monotonic() < ends:
             fill(cluster, groups[written % len(groups)], 1, 1024)

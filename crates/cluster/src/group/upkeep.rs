@@ -13,9 +13,9 @@ use super::{Group, Instance, Slot};
 
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Parts of the log's bytes, of sixteen: above the first, all groups advance their floors, and those that do not lead purge the older
-/// half of their entries; above the second, leaders do so although followers need it; above the third all purge up to their floors,
-/// and this node proposes no entries.
+/// Parts of the log's bytes, of sixteen. Above the first, all groups advance their floors, and groups that are led elsewhere purge the
+/// older half of their entries. Above the second, all groups do, although followers need entries. Above the third, all purge up to
+/// their floors, and this node proposes no entries.
 const FULL: [u64; 3] = [3, 4, 5];
 /// Part of the log's bytes for entries of all groups that this node proposed and that are not applied yet. Three nodes that each
 /// use it up leave room for the entries of one another below `FULL_WITH_ENTRIES`: otherwise all would wait for each other.

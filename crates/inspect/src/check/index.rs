@@ -43,7 +43,7 @@ pub(super) struct Index {
 }
 
 enum State {
-    /// The comparison was requested, the engine may take this number of bytes, and so many segments are of the log of groups.
+    /// The comparison was requested. `allowed_bytes`: memory that the engine may take; `log_segments`: segments of the group log.
     Wanted {
         allowed_bytes: u64,
         log_segments: u32,
