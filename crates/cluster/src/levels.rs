@@ -7,7 +7,7 @@
 //! | level | contents |
 //! |--:|---|
 //! | 1 | the first clusters |
-//! | 2 | the requests for keys and damage of a copy ([`HEALING_LEVEL`]); frames and entries carry the number 2 |
+//! | 2 | the requests for keys and damage of a copy (`HEALING_LEVEL`); frames and entries carry the number 2 |
 
 use std::fmt;
 
