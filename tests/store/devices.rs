@@ -438,15 +438,14 @@ fn child_that_idles() {
     }
     let activity = || stores.iter().map(|store| stats(store).activity).collect::<Vec<_>>();
     // Segments are prepared, and garbage is collected, for a moment longer.
-    let mut before = activity();
-    loop {
+    let (mut before, mut quiet) = (activity(), 0);
+    while quiet < 5 {
         wait(Duration::from_millis(300));
         let now = activity();
         let tiers = || stores.iter().flat_map(|store| stats(store).tiers);
         let discarded = tiers().all(|tier| tier.segments_to_discard == 0);
-        if std::mem::replace(&mut before, now.clone()) == now && discarded {
-            break;
-        }
+        let is_quiet = std::mem::replace(&mut before, now.clone()) == now && discarded;
+        quiet = if is_quiet { quiet + 1 } else { 0 };
     }
     // Reading the counters counts too; two immediate readings give its cost.
     let (first, second) = (counted(), counted());

@@ -25,10 +25,16 @@ fn store_of_a_node_is_checked_and_read_like_another() {
         let report = json(path, &["check", node]);
         assert_eq!(report["well"], true, "{node}: {report}");
         assert_eq!(report["index"]["outcome"], "compared", "{node}: {report}");
+        let (code, listed, _) = run(path, &["scan", node, "--database", "all", "--keys-only"]);
+        assert_eq!(
+            (code, Some(listed.lines().count() as u64)),
+            (0, report["counts"]["keys"].as_u64()),
+            "{node}: {listed}"
+        );
+        // What a killed node has applied may be in its log alone, and a follower may not have applied the last writes.
+        let has_keys = listed.lines().any(|line| line.starts_with("key:"));
+        assert!(has_keys || node == "node0", "{node}: {listed}");
     }
-    let (code, listed, _) = run(path, &["scan", "node1", "--database", "all", "--keys-only"]);
-    let keys: BTreeSet<&str> = listed.lines().filter_map(|line| line.split("key:").nth(1)).collect();
-    assert_eq!((code, keys.len()), (0, 200), "{listed}");
 
     // A byte of each record of the log.
     let segments = json(path, &["segments", "node1"]);
