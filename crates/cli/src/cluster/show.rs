@@ -29,8 +29,8 @@ pub(super) fn problems(state: &State) -> Vec<String> {
     }
     for node in state.nodes.iter().filter(|node| node.lost_segments > 0) {
         problems.push(format!(
-            "node {} has lost {} segments as a whole; it serves, but will not start again, because deletes in them are not known: \
-             add a node, and drain this one, or remove it (--dead) once it is stopped and let an empty one join",
+            "node {} serves, but will not start again: segments lost as a whole: {}, and deletes in them are not known; add a \
+             node, and drain this one, or remove it (--dead) once it is stopped and let an empty one join",
             node.id, node.lost_segments
         ));
     }
