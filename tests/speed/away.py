@@ -4,13 +4,12 @@
     python3 tests/speed/away.py target/release/esker DIR [--mib 24] [--seconds 30]
 
 Three nodes on this machine, 12 groups of three copies with `--mib` of values of 1 KiB each. One node is killed, started again after
-`--seconds`, and gets what it lacks by the log or by copies of groups. Meanwhile, 1 MiB of values is written anew to one group after the
+`--seconds`, and gets the missing writes by the log or by copies of groups. Meanwhile, 1 MiB of values is written anew to one group after the
 other. Prints the bytes written meanwhile, the bytes sent in copies, and the seconds until every group has three copies again.
 """
 
 import argparse
 import os
-import shutil
 import sys
 import time
 
@@ -29,8 +28,6 @@ def main():
     parser.add_argument("--port", type=int, default=7500)
     given = parser.parse_args()
     directory = os.path.join(os.path.realpath(given.directory), "away")
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory)
     cluster = Cluster(os.path.realpath(given.binary), directory, 12, given.port)
     try:
         for node in (1, 2, AWAY):
@@ -58,10 +55,7 @@ def main():
         seconds = time.monotonic() - began
         print(f"{written} MiB written while the node was away; {(copied() - before) / 2**20:.0f} of {given.mib * len(groups)} MiB sent in copies; {seconds:.0f} s")
     finally:
-        for process in cluster.processes.values():
-            process.kill()
-            process.wait()
-        shutil.rmtree(directory, ignore_errors=True)
+        cluster.end()
 
 
 if __name__ == "__main__":

@@ -39,6 +39,15 @@ class Cluster:
     def __init__(self, binary, directory, groups, port, limit="2g"):
         self.binary, self.directory, self.groups, self.port, self.limit = binary, directory, groups, port, limit
         self.processes = {}
+        shutil.rmtree(directory, ignore_errors=True)
+        os.makedirs(directory)
+
+    def end(self):
+        """Kills all nodes, and removes their stores."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def resp(self, node):
         return f"127.0.0.1:{self.port + node}"
@@ -224,8 +233,6 @@ def main():
     parser.add_argument("--port", type=int, default=7300)
     given = parser.parse_args()
     directory = os.path.join(os.path.realpath(given.directory), "failover")
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory)
     cluster = Cluster(os.path.realpath(given.binary), directory, given.groups, given.port)
     try:
         cluster.start(1, found=True)
@@ -244,10 +251,7 @@ def main():
         transfers(cluster, writers, given.transfers)
         kills(cluster, writers, given.kills)
     finally:
-        for process in cluster.processes.values():
-            process.kill()
-            process.wait()
-        shutil.rmtree(directory, ignore_errors=True)
+        cluster.end()
 
 
 if __name__ == "__main__":

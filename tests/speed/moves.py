@@ -12,7 +12,6 @@ figures of both windows, and in the end the same bytes copied from a file over a
 import argparse
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -136,11 +135,9 @@ def main():
     parser.add_argument("--port", type=int, default=7600)
     given = parser.parse_args()
     directory = os.path.join(os.path.realpath(given.directory), "moves")
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory)
+    cluster, load = Cluster(os.path.realpath(given.binary), directory, 12, given.port, "8g"), None
     program = os.path.join(directory, "cluster_load")
     subprocess.run(["go", "build", "-o", program, "."], cwd=os.path.join(HERE, "cluster_load"), check=True)
-    cluster, load = Cluster(os.path.realpath(given.binary), directory, 12, given.port, "8g"), None
     try:
         for node in range(1, NODES + 1):
             cluster.start(node, found=node == 1)
@@ -175,10 +172,7 @@ def main():
     finally:
         if load:
             load.process.kill()
-        for process in cluster.processes.values():
-            process.kill()
-            process.wait()
-        shutil.rmtree(directory, ignore_errors=True)
+        cluster.end()
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ of one node times the number of nodes. A cluster of one node has one copy, so ra
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import time
 
@@ -80,8 +79,6 @@ def wait(name, is_so):
 
 def measure(given, program, nodes, directory, device):
     """Returns SETs and GETs a second of a cluster of this many nodes."""
-    shutil.rmtree(directory, ignore_errors=True)
-    os.makedirs(directory)
     cluster, groups = Cluster(given.binary, directory, 12, given.port), []
     try:
         for node in range(1, nodes + 1):
@@ -103,12 +100,9 @@ def measure(given, program, nodes, directory, device):
             figures.append(shown["per_s"])
         return figures
     finally:
-        for process in cluster.processes.values():
-            process.kill()
-            process.wait()
+        cluster.end()
         for group in groups:
             group.remove()
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def main():
