@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use esker_index::{KeyHash, Keyspace, Pointer};
+use esker_index::{KeyHash, Pointer};
 use esker_log::{Location, Tier as TierName};
 use parking_lot::Mutex;
 
@@ -29,7 +29,7 @@ pub(crate) struct Unidentified {
     /// By tier and slot: each with its number.
     segments: Mutex<BTreeMap<(TierName, u32), (u64, Extent)>>,
     /// Deleted keys, with the pointer that the index had for each.
-    deletes: Mutex<BTreeMap<KeyHash, Pointer>>,
+    deletes: Mutex<Vec<(KeyHash, Pointer)>>,
 }
 
 /// Segments that are lost as a whole, at one moment.
@@ -89,17 +89,15 @@ impl Space {
         known.is_some_and(|segment| self.slot(location).segment() == *segment)
     }
 
-    /// Notes the delete of a key whose record is unreadable, with the pointer that the index has for it.
-    pub(crate) fn note_delete(&self, hash: &KeyHash, pointer: Pointer) {
+    /// Notes deletes of keys whose records are unreadable, each with the pointer that the index has for the key.
+    pub(crate) fn note_deletes(&self, more: impl IntoIterator<Item = (KeyHash, Pointer)>) {
         let mut deletes = self.unidentified.deletes.lock();
-        if deletes.len() < DELETES_MAX {
-            deletes.insert(*hash, pointer);
-        }
+        let room = DELETES_MAX.saturating_sub(deletes.len());
+        deletes.extend(more.into_iter().take(room));
     }
 
-    /// Calls `is_left` for each noted delete of a keyspace, and forgets those for which it returns false.
-    pub(crate) fn look_at_deletes(&self, keyspace: Keyspace, is_left: impl Fn(&KeyHash, Pointer) -> bool) {
-        let mut deletes = self.unidentified.deletes.lock();
-        deletes.retain(|hash, pointer| hash.keyspace() != keyspace || is_left(hash, *pointer));
+    /// Returns the noted deletes, and forgets them.
+    pub(crate) fn take_deletes(&self) -> Vec<(KeyHash, Pointer)> {
+        std::mem::take(&mut *self.unidentified.deletes.lock())
     }
 }
