@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::layers::Settings;
 use crate::secret;
 
-/// Divisor: part of the tier that is written first that the log of the groups may take. On a small tier the engine allows a
-/// quarter.
+/// Divisor: part of the tier that is written first that the log of the groups may take. The engine allows a quarter of a small tier,
+/// and 4 GiB of a large one.
 const LOG_PART: u64 = 8;
 /// Least memory of a node in bytes: each group has an index of its own.
 const MEMORY_BYTES: u64 = 256 << 20;

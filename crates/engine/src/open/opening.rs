@@ -56,6 +56,9 @@ const TWO_SEGMENTS_PIECES: usize = 4;
 const LEAST_THREADS: usize = 2;
 /// Divisor: part of the tier that is written first that the log of replicated groups may take.
 const LOG_DIVISOR: u32 = 4;
+/// Maximum bytes of that log, because an opening reads it whole, and segments that it may have although they are longer together.
+const LOG_BYTES: u64 = 4 << 30;
+const LOG_SLOTS: u32 = 16;
 
 /// Returns the number of threads for recovery and background work: one per processor, because loading the index is the
 /// work of an opening.
@@ -342,7 +345,12 @@ fn log_slots(options: &Options, tier: &Tier, recovered: &Recovered) -> Result<u3
         );
         return Err(Error::option(OptionName::GroupLog, what));
     }
-    Ok(asked.min(most))
+    Ok(asked.min(most).min(longest_log(tier.shape().segment_bytes)))
+}
+
+/// Returns the maximum number of segments of the log, by their length.
+fn longest_log(segment_bytes: u32) -> u32 {
+    ((LOG_BYTES / u64::from(segment_bytes)) as u32).max(LOG_SLOTS)
 }
 
 /// Step 5. Writes the footer of a segment of the log that was found without one. The next opening takes what is missing
@@ -363,4 +371,15 @@ async fn seal(space: &Space, unsealed: Unsealed) -> Result<()> {
     let summary = Summary::of_found(space, tier, slot, head, &entries.into_iter().collect());
     // The segment's age follows from its number.
     SegmentWriter::new(space, tier, Origin::Recovered).seal(summary, || segment).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn log_of_long_segments_is_bounded_by_its_bytes() {
+        let slots = [16, 64, 256, 512].map(|mib| longest_log(mib << 20));
+        assert_eq!(slots, [256, 64, 16, 16]);
+    }
 }

@@ -482,7 +482,8 @@ impl Options {
 
     /// Maximum number of segments for the log of replicated groups, at least 4, which makes the store a member of a cluster.
     /// Default: none, and then the log takes no space and no memory. The segments are set aside on the tier that is written to
-    /// first, which needs at least 16: the log takes a quarter of them if the number is larger. Three segment buffers of memory are used in addition to
+    /// first, which needs at least 16: the log takes a quarter of them if the number is larger, and 4 GiB or 16
+    /// segments at most. Three segment buffers of memory are used in addition to
     /// [`memory_bytes`](Self::memory_bytes). It may be raised from one opening to the next.
     ///
     /// A store that has such a log cannot be opened without this option.
