@@ -189,7 +189,6 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
         check_directory(directory)?;
     }
     let mut sockets = Sockets::bind(&config).map_err(|error| Failure::Usage(error.to_string()))?;
-    let is_node = cluster.is_some();
     let wire = match &cluster {
         Some(cluster) => Some((node::listen(cluster).await?, cluster.clone())),
         None => None,
@@ -212,7 +211,7 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
             std::process::exit(0);
         }
         opened = open(options, wire, &mut sockets, &config) => {
-            opened?.map_err(|unopened| unopened.failure(&places, &spellings, is_node))?
+            opened?.map_err(|unopened| unopened.failure(&places, &spellings))?
         }
     };
     config.cluster = member.as_ref().map(Member::view);
@@ -263,7 +262,8 @@ async fn open(
     let runtime = Handle::current();
     let addresses = sockets.addresses();
     let opening = async move {
-        let store = Store::open(options).await.map_err(Unopened::Store)?;
+        let store =
+            Store::open(options).await.map_err(|error| Unopened::Store { error, is_node: wire.is_some() })?;
         let Some((wire, settings)) = wire else { return Ok((store, None)) };
         let member = node::join(&store, wire, &settings, &addresses).await.map_err(Unopened::Node)?;
         Ok((store, Some(member)))
@@ -286,21 +286,29 @@ async fn open(
     }
 }
 
-/// What a node of a cluster does instead of accepting a loss.
-const REPLACE_NODE: &str = "; a cluster takes no node that has accepted a loss: remove it (esker cluster remove NODE --dead, at \
-     another node), and start it with an empty store and --join";
+/// Remedy for a damaged store of a node, which must not accept a loss.
+const REPLACE_NODE: &str = "; a node must not accept a loss: remove it (esker cluster remove NODE --dead), and let an empty one join";
 
 /// The reason why a store cannot be served.
 enum Unopened {
-    Store(Error),
+    Store { error: Error, is_node: bool },
     Node(Failure),
 }
 
 impl Unopened {
-    fn failure(self, places: &[PathBuf], spellings: &[(OptionName, String)], is_node: bool) -> Failure {
-        match self {
-            Unopened::Store(error) => open_failure(&error, places, spellings, is_node),
-            Unopened::Node(failure) => failure,
+    fn failure(self, places: &[PathBuf], spellings: &[(OptionName, String)]) -> Failure {
+        let (error, is_node) = match self {
+            Unopened::Store { error, is_node } => (error, is_node),
+            Unopened::Node(failure) => return failure,
+        };
+        let mut text =
+            format!("cannot open the store at {}: {}", names(places), in_settings(&error, spellings));
+        if is_node && error.kind() == ErrorKind::Corrupt {
+            text.push_str(REPLACE_NODE);
+        }
+        match error.kind() {
+            ErrorKind::Invalid | ErrorKind::Locked => Failure::Usage(text),
+            _ => Failure::Failed(text),
         }
     }
 }
@@ -436,23 +444,6 @@ pub(crate) fn check_directory(directory: &Path) -> Result<(), Failure> {
             )))
         }
         _ => Ok(()),
-    }
-}
-
-fn open_failure(
-    error: &Error,
-    places: &[PathBuf],
-    spellings: &[(OptionName, String)],
-    is_node: bool,
-) -> Failure {
-    let error_text = in_settings(error, spellings);
-    let mut text = format!("cannot open the store at {}: {error_text}", names(places));
-    if is_node && error.kind() == ErrorKind::Corrupt {
-        text.push_str(REPLACE_NODE);
-    }
-    match error.kind() {
-        ErrorKind::Invalid | ErrorKind::Locked => Failure::Usage(text),
-        _ => Failure::Failed(text),
     }
 }
 

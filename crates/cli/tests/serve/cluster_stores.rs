@@ -10,7 +10,7 @@ use super::*;
 const HEAD: u64 = 1 << 20;
 
 #[test]
-fn store_of_a_node_is_checked_and_read_like_another() {
+fn node_store_check_finds_damage_of_the_log_alone() {
     let mut cluster = Cluster::start(3);
     cluster.wait_until_replicated();
     for number in 0..200 {
@@ -31,7 +31,7 @@ fn store_of_a_node_is_checked_and_read_like_another() {
             (0, report["counts"]["keys"].as_u64()),
             "{node}: {listed}"
         );
-        // What a killed node has applied may be in its log alone, and a follower may not have applied the last writes.
+        // Writes that a killed node has applied may be in its log alone, and a follower may not have applied the last writes.
         let has_keys = listed.lines().any(|line| line.starts_with("key:"));
         assert!(has_keys || node == "node0", "{node}: {listed}");
     }

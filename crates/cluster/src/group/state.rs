@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::raft::error::GroupError;
 use crate::raft::instance::Instance;
 
-/// Marks over the whole log, and maximum bytes of entries between two marks.
+/// Number of marks over the bytes of the log, and maximum bytes of entries between two marks.
 const MARKS: u64 = 4096;
 const MARK_BYTES: u64 = 64 << 10;
 
@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_of_what_is_kept_are_given_up_until_little_is_left() {
+    fn older_halves_are_purged_down_to_one_mark() {
         let mut kept = Kept::new(Duration::ZERO, 4096 * 100);
         (0..=80).for_each(|index| kept.mark(index, index * 100));
         let halves: Vec<u64> = (0..8).map(|_| kept.older_half(8000)).collect();

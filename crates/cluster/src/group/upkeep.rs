@@ -102,8 +102,8 @@ impl Group {
     }
 
     /// Returns the index up to which the log is purged: never above the floor. Entries that a follower needs, also one that is down,
-    /// are kept up to the limits of the settings, and less if the log of all groups is full. A leader knows what followers need;
-    /// others may lead next, and keep all up to the limits.
+    /// are kept up to the limits of the settings, and less if the log of all groups is full. A leader knows the last entry of each
+    /// follower; others may lead next, and keep all up to the limits.
     fn purge_through(&self, instance: &Instance) -> u64 {
         let (settings, applied, observed) = (&self.parts.settings, instance.applied(), instance.observe());
         let needed = observed.matched.iter().map(|(_, matched)| *matched).min().unwrap_or(0);

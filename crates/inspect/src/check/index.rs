@@ -228,7 +228,7 @@ fn open(view: &StoreView, log_segments: u32, keys: u64) -> esker_engine::Result<
     let options = fast.fold(options, Options::add_fast_device);
     let mut options = capacity.fold(options, Options::add_capacity_device);
     if log_segments > 0 {
-        // A few more, into which an opening may move what is current in the oldest.
+        // An opening may move current records of the oldest segment.
         options = options.group_log_segments(log_segments + LOG_ROOM_SEGMENTS);
     }
     Blocking::open(options.create(false).discard(false).background_bytes_per_s(BACKGROUND_BYTES_PER_S))

@@ -20,7 +20,7 @@ use crate::versions::{Version, place_of};
 
 const NOTHING_LOST: &str =
     "no key is lost; esker repair, or collection in a server, writes the records elsewhere";
-const LOG_LOST: &str = "the node may have promised what it no longer knows, so a server refuses to open it: remove the node, and let \
+const LOG_LOST: &str = "votes or acknowledged writes of the node may be lost, so a server refuses to open it: remove the node, and let \
      an empty one join";
 const PADDING: &str = "no data is stored there";
 const IDENTITY: &str =
