@@ -205,6 +205,8 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(ExpiryReportedAsDelete, "store", "observe::what_expires_is_told_once"),
     row(WatermarkSavedTooSoon, "esker_engine", "catalog::clock::watermarks::tests::a_watermark_raised_during_a_write_is_still_to_be_written"),
 
+    row(UnreadRemovalNotNoted, "model", "random::blind_removals"),
+    row(UnreadDeleteKeepsRecord, "esker_engine", "store::replicating::tests::committed_delete_of_unreadable_record_holds_when_reads_recover"),
     row(RemovalNotNoted, "store", "damage_isolation::a_key_is_deleted_beside_what_cannot_be_read"),
     row(FirstBesideRemoved, "model", "random::put_after_unverified_removal_is_not_first"),
     row(OwnVersionVerified, "esker_engine", "background::relocate::tests::deleted_key_stays_deleted_when_its_old_record_is_verified"),

@@ -159,6 +159,30 @@ impl Index {
         true
     }
 
+    /// Deletion of a key whose record cannot be read. `occupant` is the pointer of its slot, if the record there may be the
+    /// key's: it becomes an unverified overwrite by this key. All others of this stored hash are recorded for this key as well.
+    /// So the key is absent from now on, and a key that shares its slot is found once the record there can be read.
+    ///
+    /// Returns false, and changes nothing, if the slot does not hold `occupant`.
+    pub fn remove_unread(&self, hash: &KeyHash, occupant: Option<Pointer>) -> bool {
+        let Place { shard, stored } = self.cut.place(hash);
+        let mut writer = self.lock(shard);
+        let found = writer.find(stored).filter(|found| occupant == Some(found.pointer()));
+        if found.is_some() != occupant.is_some() {
+            return false;
+        }
+        if let Some(displaced) = occupant.filter(|_| !planted(Bug::UnreadRemovalNotNoted)) {
+            // Before the slot is emptied, so that a reader of another key finds it.
+            self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
+        }
+        self.note_removed(&mut writer, stored, hash);
+        if let Some(found) = found {
+            writer.remove(found);
+            self.len.fetch_sub(1, Ordering::Relaxed);
+        }
+        true
+    }
+
     /// Returns true if a key that [`Index::get`] did not find may still exist, to be found by verifying its unverified
     /// overwrites. This happens only after the removal of a key while some of them could not be verified.
     #[inline]

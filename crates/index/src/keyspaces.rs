@@ -126,6 +126,11 @@ impl Indexes {
         self.known(hash.keyspace()).is_some_and(|index| index.remove(hash, old))
     }
 
+    /// See [`Index::remove_unread`].
+    pub fn remove_unread(&self, hash: &KeyHash, occupant: Option<Pointer>) -> bool {
+        self.known(hash.keyspace()).is_some_and(|index| index.remove_unread(hash, occupant))
+    }
+
     /// See [`Index::is_current`].
     pub fn is_current(&self, hash: &KeyHash, pointer: Pointer) -> bool {
         self.known(hash.keyspace()).is_some_and(|index| index.is_current(hash, pointer))

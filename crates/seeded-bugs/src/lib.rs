@@ -388,6 +388,10 @@ bugs! {
     // Unverified overwrites.
     /// A removed key does not count as one that displaced an unverified record.
     RemovalNotNoted,
+    /// A key whose record cannot be read is deleted without a note that the record may be another key's.
+    UnreadRemovalNotNoted,
+    /// A committed delete of a key whose record cannot be read leaves the record in the index.
+    UnreadDeleteKeepsRecord,
     /// A put counts as the first of its stored hash although removed keys left unverified overwrites.
     FirstBesideRemoved,
     /// A verification restores a key that displaced its own record and was removed.

@@ -15,6 +15,8 @@ pub(crate) struct Replaced {
     pub(crate) padded_bytes: u32,
     /// True if the record had expired when the write looked it up.
     pub(crate) expired: bool,
+    /// True if the record cannot be read, so that it may be another key's.
+    pub(crate) is_unread: bool,
 }
 
 /// An appended record, ready to be published.

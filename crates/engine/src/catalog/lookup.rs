@@ -30,7 +30,7 @@ impl Catalog {
     pub(crate) fn replaced(&self, found: &Found) -> Replaced {
         let Cached { sequence, expires_at_ms, padded_bytes, .. } = found.record;
         let expired = self.life(sequence, expires_at_ms) != Life::Alive;
-        Replaced { pointer: found.pointer, padded_bytes, expired }
+        Replaced { pointer: found.pointer, padded_bytes, expired, is_unread: false }
     }
 
     /// Returns the current record of a key, expired or not.
@@ -112,8 +112,22 @@ impl Catalog {
             let Known { sequence, expires_at_ms, padded_bytes, .. } =
                 known.filter(|known| known.hash == *hash || planted(Bug::DamagedKeyNotCompared))?;
             let expired = self.life(sequence, expires_at_ms) != Life::Alive;
-            return Some(Replaced { pointer, padded_bytes, expired });
+            return Some(Replaced { pointer, padded_bytes, expired, is_unread: false });
         }
+    }
+
+    /// Returns the record that a delete removes from the index although it cannot be read: that of the key's slot, unless it is
+    /// known to be another key's. The key must be reserved.
+    pub(crate) async fn find_unread(&self, hash: &KeyHash) -> Option<Replaced> {
+        let unread = |pointer, is_unread| {
+            let padded_bytes = self.estimate(pointer) as u32;
+            Replaced { pointer, padded_bytes, expired: false, is_unread }
+        };
+        if let Some(exact) = self.index.get_exact(hash) {
+            return Some(unread(exact, false));
+        }
+        let pointer = self.index.get(hash)?;
+        (!self.is_anothers(hash, pointer).await).then(|| unread(pointer, true))
     }
 
     /// Returns true if the head of an unreadable record or its segment's summary shows that it belongs to another key.

@@ -82,7 +82,11 @@ impl Catalog {
         tier.add_tombstones(slot, i64::from(record.padded_bytes));
         let (sequence, segment, bytes) = (record.sequence, tier.slot(slot).segment(), record.padded_bytes);
         self.space.note_tombstone(&record.hash, Tombstone { sequence, tier: name, slot, segment, bytes });
-        let Some(replaced) = record.replaces else { return };
+        let Some(replaced) = record.replaces else {
+            // The key's record, if there is one, is among those that other keys displaced.
+            self.index.remove_unread(&record.hash, None);
+            return;
+        };
         if self.space.full.load(Ordering::Acquire) {
             // The delete may have made a segment worth collecting.
             self.space.reclaim.notify_one();
@@ -90,7 +94,14 @@ impl Catalog {
         let mut current = replaced.pointer;
         // The key is reserved, so only relocation can have moved it, and nothing removed it. If the side table has the
         // key, the slot belongs to another key.
-        while !self.index.remove(&record.hash, current) {
+        if replaced.is_unread && planted(Bug::UnreadDeleteKeepsRecord) {
+            return;
+        }
+        let remove = |pointer| match replaced.is_unread {
+            true => self.index.remove_unread(&record.hash, Some(pointer)),
+            false => self.index.remove(&record.hash, pointer),
+        };
+        while !remove(current) {
             let now = self.index.get_exact(&record.hash).or_else(|| self.index.get(&record.hash));
             match now {
                 Some(moved) if moved != current => current = moved,

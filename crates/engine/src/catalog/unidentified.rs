@@ -19,8 +19,6 @@ use crate::segments::unidentified::{Extent, LostSegments};
 
 /// Number of pointers that one step of a walk over an index looks at.
 const STEP_ENTRIES: usize = 1 << 14;
-/// Number of noted deletes between two yields.
-const STEP_DELETES: usize = 1 << 10;
 
 /// A segment of which neither the summary nor the frames tell the keys.
 pub(crate) struct UnreadableSegment {
@@ -124,34 +122,11 @@ impl Catalog {
         }
     }
 
-    /// Notes that a committed delete did not remove the record that the index leads to, because it is unreadable.
-    pub(crate) fn note_delete(&self, hash: &KeyHash) {
-        if let Some(pointer) = self.index.get_exact(hash).or_else(|| self.index.get(hash)) {
-            self.space.note_deletes([(*hash, pointer)]);
-        }
-    }
-
     /// Forgets the records of a keyspace in lost segments, after each of their keys was written again or deleted: scans and
     /// look-ups would otherwise report those records as damaged. Returns false if one of them is still current. Then no displaced
     /// record is forgotten.
     pub(crate) async fn forget_lost(&self, keyspace: Keyspace, lost: &LostSegments) -> bool {
         let is_lost = |pointer: Pointer| self.space.is_in_lost(lost, self.packing.unpack(pointer.get()));
-        for step in self.space.take_deletes().chunks(STEP_DELETES) {
-            let is_left = |(hash, pointer): &&(KeyHash, Pointer)| {
-                let is_there = self.index.is_current(hash, *pointer);
-                if hash.keyspace() == keyspace
-                    && is_there
-                    && is_lost(*pointer)
-                    && self.index.remove(hash, *pointer)
-                {
-                    self.space.add_live(self.packing.unpack(pointer.get()), -self.estimate(*pointer));
-                    return false;
-                }
-                is_there
-            };
-            self.space.note_deletes(step.iter().filter(is_left).copied());
-            yield_now().await;
-        }
         let holders = self.keyspaces_in(false, |location| self.space.is_in_lost(lost, location)).await;
         if holders.values().any(|holders| holders.contains(&keyspace)) {
             return false;

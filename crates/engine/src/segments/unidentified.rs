@@ -4,15 +4,10 @@
 
 use std::collections::BTreeMap;
 
-use esker_index::{KeyHash, Pointer};
 use esker_log::{Location, Tier as TierName};
 use parking_lot::Mutex;
 
 use crate::segments::space::Space;
-
-/// Maximum number of deletes that are noted. Beyond that, a lost segment with records of deleted keys counts as damaged until the
-/// next opening.
-const DELETES_MAX: usize = 100_000;
 
 /// Extent of the damage of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,13 +18,11 @@ pub(crate) enum Extent {
     Segment,
 }
 
-/// The segments, and the keys that were deleted although their records were unreadable.
+/// The segments with such damage.
 #[derive(Default)]
 pub(crate) struct Unidentified {
     /// By tier and slot: each with its number.
     segments: Mutex<BTreeMap<(TierName, u32), (u64, Extent)>>,
-    /// Deleted keys, with the pointer that the index had for each.
-    deletes: Mutex<Vec<(KeyHash, Pointer)>>,
 }
 
 /// Segments that are lost as a whole, at one moment.
@@ -87,17 +80,5 @@ impl Space {
     pub(crate) fn is_in_lost(&self, lost: &LostSegments, location: Location) -> bool {
         let known = lost.0.get(&(location.tier, location.slot));
         known.is_some_and(|segment| self.slot(location).segment() == *segment)
-    }
-
-    /// Notes deletes of keys whose records are unreadable, each with the pointer that the index has for the key.
-    pub(crate) fn note_deletes(&self, more: impl IntoIterator<Item = (KeyHash, Pointer)>) {
-        let mut deletes = self.unidentified.deletes.lock();
-        let room = DELETES_MAX.saturating_sub(deletes.len());
-        deletes.extend(more.into_iter().take(room));
-    }
-
-    /// Returns the noted deletes, and forgets them.
-    pub(crate) fn take_deletes(&self) -> Vec<(KeyHash, Pointer)> {
-        std::mem::take(&mut *self.unidentified.deletes.lock())
     }
 }

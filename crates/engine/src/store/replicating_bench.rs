@@ -199,6 +199,11 @@ impl Node {
         Node::open(self.world.clone(), self.fast.as_ref().map(cut), cut(&self.capacity))
     }
 
+    /// Returns the devices of the store.
+    pub(super) fn devices(&self) -> impl Iterator<Item = &MemoryDevice> {
+        self.fast.iter().chain([&self.capacity])
+    }
+
     pub(super) fn applier(&self) -> &Applier {
         self.fake.applier.get().expect("it is set")
     }

@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use esker_device::{MemoryOptions, Runtime};
+use esker_device::{Fault, MemoryOptions, Operation, OperationKind, Runtime};
 use esker_simulated::SimRuntime;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
 
-use super::bench::{Committed, Node, delete, options_of, put};
+use super::bench::{Committed, GROUPS, Node, delete, options_of, put};
 use crate::{
     Batch, ClusterError, Condition, Entry, Error, ErrorKind, OptionName, Store, WhenFull, WriteOptions,
 };
@@ -296,6 +296,40 @@ fn what_is_applied_is_counted_whoever_leads() {
     });
     let activity = node.store.stats().activity;
     assert_eq!((activity.puts, activity.deletes, activity.user_bytes), (4, 2, 8 + 10 + 2 + 4));
+}
+
+/// All copies delete the key, so that a copy which shows it again is wrong, not only damaged.
+#[test]
+fn committed_delete_of_unreadable_record_holds_when_reads_recover() {
+    for seed in 0..4 {
+        let node = Node::new(seed);
+        let group = 1 + b'k' % GROUPS;
+        let commands = (0..400).map(|number| vec![put(&format!("key {number}"), noise(number, 4000))]);
+        node.run(node.applier().apply(group, commands.collect())).expect("they are applied");
+        node.sleep(Duration::from_secs(30));
+        // After an opening, most records are on the device alone.
+        let node = node.power_cut();
+        let keys: Vec<String> = node.content().into_iter().map(|(key, _)| key).collect();
+        let node = node.power_cut();
+        let fails = |operation: &Operation| match operation.kind {
+            OperationKind::Read => Fault::Error(libc::EIO),
+            _ => Fault::None,
+        };
+        node.devices().for_each(|device| device.set_faults(Box::new(fails)));
+        let is_unreadable = |key: &&String| node.run(node.store.get(*key)).is_err();
+        let unreadable: Vec<&String> = keys.iter().filter(is_unreadable).take(50).collect();
+        assert_eq!(unreadable.len(), 50, "seed {seed}: of {} keys", keys.len());
+        let deletes = unreadable.iter().map(|key| vec![delete(key)]);
+        node.run(node.applier().apply(group, deletes.collect())).expect("they are applied");
+        unreadable.iter().for_each(|key| assert_eq!(node.get(key), None, "seed {seed}"));
+        node.devices().for_each(|device| device.set_faults(Box::new(|_: &Operation| Fault::None)));
+        let deleted = |key: &str| unreadable.iter().any(|other| *other == key);
+        for key in &keys {
+            assert_eq!(node.get(key).is_none(), deleted(key), "seed {seed}: {key}");
+        }
+        assert_eq!(node.content().len(), keys.len() - 50, "seed {seed}");
+        assert_eq!(node.store.stats().keys, keys.len() as u64 - 50, "seed {seed}");
+    }
 }
 
 #[test]

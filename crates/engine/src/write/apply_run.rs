@@ -105,16 +105,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Returns the record that a committed delete removes; `None` if the key is absent. For a record that cannot be read, the
-    /// tombstone is written without it, because the group cannot go on without the delete: reads of the key report the damage
-    /// until the next opening, or until a cluster has healed the segment.
+    /// Returns the record that a committed delete removes; `None` if the key is absent. The group cannot go on without the
+    /// delete, so a record that cannot be read is removed unread: see [`Index::remove_unread`](esker_index::Index).
     async fn find_committed(&self, delete: &Prepared) -> Result<Option<Option<Replaced>>> {
         match self.find_for_delete(&delete.key, &delete.hash).await {
             Ok(found) => Ok(found.map(Some)),
             Err(error) if error.is_of_reading() => {
                 tracing::warn!(%error, "a committed delete meets a record that cannot be read");
-                self.catalog.note_delete(&delete.hash);
-                Ok(Some(None))
+                Ok(Some(self.catalog.find_unread(&delete.hash).await))
             }
             Err(error) => Err(error),
         }

@@ -183,6 +183,21 @@ impl World {
         }
     }
 
+    /// Deletes a key, which may be absent, while neither the record of its slot nor displaced ones can be read.
+    fn delete_unread(&mut self, key: Key) {
+        let hash = (self.hash)(key);
+        self.truth.remove(&key);
+        match (self.index.get_exact(&hash), self.index.suspects(&hash).occupant) {
+            (Some(exact), _) => assert!(self.index.remove(&hash, exact)),
+            (None, occupant) => {
+                let other = Pointer::new(self.next).unwrap();
+                assert!(!self.index.remove_unread(&hash, Some(other)));
+                assert!(self.index.remove_unread(&hash, occupant));
+                assert!(self.index.get(&hash).is_none() && !self.index.may_be_hidden(&hash));
+            }
+        }
+    }
+
     /// Frees a segment: verifies its unverified overwrites, moves its current records, drops the rest.
     pub(crate) fn relocate(&mut self, segment: Range<u64>) {
         self.note_unknown();
@@ -336,6 +351,7 @@ impl World {
         match rng.random_range(0..1000) {
             0..550 => self.put(key),
             550..800 => self.get(key),
+            800..830 if self.oracle.is_none() => self.delete_unread(key),
             800..970 => self.delete(key, self.oracle.is_none() && rng.random_bool(0.3)),
             970..975 => self.scan(rng.random_range(1..50)),
             975..976 => self.reload(),
