@@ -19,6 +19,7 @@ const fn row(bug: Bug, program: &'static str, test: &'static str) -> Catcher {
 #[rustfmt::skip]
 pub(crate) const CATCHERS: &[Catcher] = &[
     row(FailedFlushForgotten, "esker_device", "fail_stop::tests::no_success_is_believed_beside_a_failure"),
+    row(ShrunkDeviceServes, "esker_device", "fail_stop::tests::write_without_space_ends_writing_to_a_block_device_alone"),
     row(FailedFlushRepeated, "esker_device", "uring::operation::tests::a_failed_flush_is_not_asked_again"),
     row(PlainWriteBelieved, "esker_device", "file::tests::only_a_block_device_without_a_cache_keeps_plain_writes"),
     row(WriteCutWithinUnit, "esker_device", "split_writes::tests::cuts_lie_on_multiples_of_what_a_command_holds"),
@@ -287,6 +288,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(FullInstallWaits, "cluster", "installs::node_without_room_for_a_snapshot_becomes_a_member_and_tries_again"),
     row(MemberStartedAfterStop, "cluster", "installs::replica_that_was_stopped_during_an_installation_stays_stopped"),
     row(EntriesNotAnnounced, "cluster", "states::writes_of_all_groups_at_once_stop_no_replica_with_a_short_log"),
+    row(FailedStoreLeads, "cluster", "states::node_whose_store_failed_leads_no_group"),
     row(LostMajorityLeads, "cluster", "states::stopped_replicas_and_a_lost_majority_are_shown_on_all_nodes"),
     row(DoubtWaitsForever, "cluster", "installs::write_of_a_key_in_doubt_is_refused_after_a_while"),
     row(WireChecksumIgnored, "wire", "hostile::bytes_of_other_protocols_are_refused"),

@@ -6,7 +6,7 @@
 //!    acknowledged, and an interrupted start can be repeated at any point.
 //! 3. Print one line that begins with `ready` to stdout, and serve clients. SIGHUP reloads the settings,
 //!    the users and the certificates, and applies the changes that need no restart.
-//! 4. After SIGTERM or SIGINT finish the commands in flight, flush and close the store, and exit with
+//! 4. After SIGTERM or SIGINT, and in a cluster after a failed write, finish the commands in flight, flush and close the store, and exit with
 //!    code 0. A second signal, half a second or more after the first, ends the process at once, as a
 //!    crash would.
 
@@ -222,12 +222,12 @@ async fn serve(outcome: Outcome, reloading: Reloading) -> Result<(), Failure> {
     notify::ready(SERVING);
     let reloading = tokio::spawn(reload(server.control(), store.clone(), hangup, reloading));
     let stop = async {
-        let name = ended(&mut terminate, &mut interrupt).await;
-        tracing::info!("{name}: finishing commands in flight");
-        notify::stopping();
-        if let Some(member) = &member {
-            member.hand_over().await;
+        tokio::select! {
+            name = ended(&mut terminate, &mut interrupt) => tracing::info!("{name}: finishing commands in flight"),
+            () = node::store_failed(member.as_ref()) => {}
         }
+        notify::stopping();
+        node::hand_over(member.as_ref()).await;
     };
     let finish = async {
         server.run(stop).await;

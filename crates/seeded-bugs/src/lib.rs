@@ -23,6 +23,8 @@ bugs! {
     // The device.
     /// A failed flush is forgotten: the next one is believed.
     FailedFlushForgotten,
+    /// A block device that has less space than it reported is written to on.
+    ShrunkDeviceServes,
     /// A failed flush is retried, and the result of the retry is believed.
     FailedFlushRepeated,
     /// A write to a file without RWF_DSYNC counts as durable.
@@ -545,6 +547,8 @@ bugs! {
     DamagedNodeLeadsAgain,
     /// A leader with a damaged record begins to send a voter a snapshot.
     SnapshotOfDamageSent,
+    /// A node whose store takes no more writes goes on leading groups, and refuses their writes.
+    FailedStoreLeads,
     /// A confirmation of a leader to a replica is believed after a snapshot or a restart of its member, too.
     OldMemberConfirmed,
 

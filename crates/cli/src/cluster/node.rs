@@ -112,20 +112,32 @@ impl Member {
         self.node.clone()
     }
 
-    /// Hands the leadership of all groups to other nodes, as far as they answer.
-    pub(crate) async fn hand_over(&self) {
-        let mut transfers = JoinSet::new();
-        for (group, to) in successors(&self.node.topology()) {
-            transfers.spawn(self.node.transfer(group, to));
-        }
-        let _out_of_time = timeout(HAND_OVER, async { while transfers.join_next().await.is_some() {} }).await;
-    }
-
     /// Ends the node. The store stays open.
     pub(crate) async fn stop(&self) {
         self.node.stop().await;
         self.wire.stop().await;
     }
+}
+
+/// Waits until the store of a node takes no more writes because one failed: then other nodes lead its groups. Never ends for a store
+/// of its own, which still answers reads.
+pub(crate) async fn store_failed(member: Option<&Member>) {
+    let Some(member) = member else { return std::future::pending().await };
+    let error = member.node.store_failed().await;
+    tracing::error!(
+        %error,
+        "the node ends, and other nodes serve its groups; start it again, or replace it if its drive is lost"
+    );
+}
+
+/// Hands the leadership of all groups to other nodes, as far as they answer.
+pub(crate) async fn hand_over(member: Option<&Member>) {
+    let Some(member) = member else { return };
+    let mut transfers = JoinSet::new();
+    for (group, to) in successors(&member.node.topology()) {
+        transfers.spawn(member.node.transfer(group, to));
+    }
+    let _out_of_time = timeout(HAND_OVER, async { while transfers.join_next().await.is_some() {} }).await;
 }
 
 /// Starts the threads of the node. They are its own, so that no work of the store and no client delays a heartbeat.

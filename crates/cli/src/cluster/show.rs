@@ -27,16 +27,24 @@ pub(super) fn problems(state: &State) -> Vec<String> {
     for node in state.nodes.iter().filter(|node| !node.reachable) {
         problems.push(format!("node {} at {} does not answer", node.id, node.peers));
     }
-    for node in state.nodes.iter().filter(|node| node.lost_segments > 0) {
+    let (stopped, running): (Vec<_>, Vec<_>) = state.nodes.iter().partition(|node| !node.stopped.is_empty());
+    for node in stopped {
+        problems.push(format!(
+            "the replicas of groups {} on node {} have stopped after an error: its log says why; start it again, or, if its drives are \
+             lost, remove it (--dead) and let an empty one join",
+            numbers(&node.stopped),
+            node.id
+        ));
+    }
+    for node in running.iter().filter(|node| node.lost_segments > 0) {
         problems.push(format!(
             "node {} serves, but will not start again: segments lost as a whole: {}, and deletes in them are not known; add a \
              node, and drain this one, or remove it (--dead) once it is stopped and let an empty one join",
             node.id, node.lost_segments
         ));
     }
-    for node in state.nodes.iter().filter(|node| !node.damaged_groups.is_empty()) {
-        let groups: Vec<_> = node.damaged_groups.iter().map(u8::to_string).collect();
-        let (id, groups, keys) = (&node.id, groups.join(", "), node.damaged_keys);
+    for node in running.iter().filter(|node| !node.damaged_groups.is_empty()) {
+        let (id, groups, keys) = (&node.id, numbers(&node.damaged_groups), node.damaged_keys);
         problems.push(match node.damaged_lacks_room {
             true => format!(
                 "node {id} has lost more than its other devices have room for (groups {groups}): remove it (esker cluster remove \
@@ -47,17 +55,13 @@ pub(super) fn problems(state: &State) -> Vec<String> {
             ),
         });
     }
-    for group in state.stopped() {
-        problems.push(format!(
-            "the replica of group {group} on the asked node has stopped: its log says why; restart the node"
-        ));
-    }
     for group in &state.groups {
         let number = name(group);
         if group.leader.is_none() {
             problems.push(format!("{number} has no known leader: its keys are not served"));
         }
-        if group.voters.len() < copies.min(in_use) {
+        // A replica that receives its copy, or has stopped, knows no voters.
+        if !group.voters.is_empty() && group.voters.len() < copies.min(in_use) {
             problems.push(format!("{number} has {} of {copies} copies", group.voters.len()));
         }
         let behind = group.matched.iter().filter(|one| one.index + LAG_MAX < group.last_index);
@@ -67,6 +71,10 @@ pub(super) fn problems(state: &State) -> Vec<String> {
         }
     }
     problems
+}
+
+fn numbers(groups: &[u8]) -> String {
+    groups.iter().map(u8::to_string).collect::<Vec<_>>().join(", ")
 }
 
 fn name(group: &Group) -> String {

@@ -22,6 +22,9 @@ pub(super) struct Node {
     pub(super) live_bytes: u64,
     #[serde(default)]
     pub(super) limit_bytes: u64,
+    /// Groups whose replicas on the node have stopped after an error.
+    #[serde(default)]
+    pub(super) stopped: Vec<u8>,
     /// Groups with damage that is not healed yet.
     #[serde(default)]
     pub(super) damaged_groups: Vec<u8>,
@@ -64,14 +67,6 @@ pub(super) struct Matched {
     pub(super) index: u64,
 }
 
-/// A figure of the asked node.
-#[derive(Debug, Deserialize)]
-pub(super) struct Metric {
-    pub(super) name: String,
-    pub(super) group: Option<u8>,
-    pub(super) value: f64,
-}
-
 /// Nodes and groups, as one node sees them.
 #[derive(Debug, Deserialize)]
 pub(super) struct State {
@@ -89,8 +84,6 @@ pub(super) struct State {
     pub(super) copied_bytes_per_s: u64,
     pub(super) nodes: Vec<Node>,
     pub(super) groups: Vec<Group>,
-    #[serde(default)]
-    metrics: Vec<Metric>,
     #[serde(skip)]
     sent: Value,
 }
@@ -119,12 +112,6 @@ impl State {
         let mut shown = self.sent.clone();
         shown["is_replicated"] = is_replicated.into();
         format!("{shown:#}\n")
-    }
-
-    /// Returns the groups whose replicas on the asked node have stopped.
-    pub(super) fn stopped(&self) -> impl Iterator<Item = u8> {
-        let stopped = self.metrics.iter().filter(|metric| metric.name == "stopped" && metric.value > 0.0);
-        stopped.filter_map(|metric| metric.group)
     }
 
     /// Returns the RESP address of a node, or its id if it is not known.

@@ -245,6 +245,11 @@ impl Group {
         true
     }
 
+    /// Stops the replica for good, because the store takes no more writes.
+    pub fn give_up(&self, error: &esker_engine::Error) {
+        self.fail(error);
+    }
+
     /// Notes that the replica cannot go on, and returns the reason.
     fn fail(&self, why: impl std::fmt::Display) -> String {
         let why = why.to_string();

@@ -130,6 +130,17 @@ impl Node {
         self.identity.cluster
     }
 
+    /// Waits until the store takes no more writes because one failed. The replicas of this node have stopped then or stop now, and
+    /// other nodes lead their groups.
+    pub async fn store_failed(&self) -> Error {
+        loop {
+            if let Some(error) = self.meta.failure() {
+                return error;
+            }
+            self.runtime().sleep(self.settings.heartbeat * 2).await;
+        }
+    }
+
     /// Stops all replicas. The store stays open, and refuses writes. A replica whose entry waits for room in a full store is
     /// waited for only a few seconds: applying it ends when the store is closed.
     pub async fn stop(&self) {

@@ -71,6 +71,11 @@ pub(super) async fn run(node: Arc<Node>) {
     let interval = node.settings.heartbeat * 2;
     while !node.has_stopped.load(Ordering::Relaxed) {
         node.runtime().sleep(interval).await;
+        if let Some(error) = node.meta.failure().filter(|_| !planted(Bug::FailedStoreLeads)) {
+            // It would refuse the writes of groups that other nodes can serve.
+            node.replicas.values().for_each(|replica| replica.give_up(&error));
+            return;
+        }
         round += 1;
         let applied = node.replica(META_GROUP).map_or(0, |meta| meta.status().applied);
         if applied != meta_applied {

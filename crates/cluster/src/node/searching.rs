@@ -35,8 +35,8 @@ pub(super) async fn run(node: Arc<Node>) {
             select(Box::pin(node.healing.search_wanted.notified()), node.runtime().sleep(AGAIN)).await;
             continue;
         };
-        let began = node.runtime().now();
-        let found = node.search(group).await;
+        let (began, mut waited) = (node.runtime().now(), Duration::ZERO);
+        let found = node.search(group, &mut waited).await;
         match &found {
             Ok(0) => {
                 tracing::warn!(group, "all records of damage that did not tell its keys are healed");
@@ -50,6 +50,8 @@ pub(super) async fn run(node: Arc<Node>) {
             }
         }
         let is_healed = found == Ok(0);
+        // Meanwhile the other node did nothing for the search.
+        let began = began + waited;
         node.healing.end_search(group, is_healed.then_some(covers), (began, node.runtime().now()));
     }
 }
@@ -68,8 +70,9 @@ impl Node {
         stats.live_bytes > stats.user_limit_bytes
     }
 
-    /// Finds the damaged keys of a group. Returns their number once all are known: 0 if all are healed.
-    async fn search(&self, group: u8) -> Result<u64, String> {
+    /// Finds the damaged keys of a group. Returns their number once all are known: 0 if all are healed. Adds to `waited` the time in
+    /// which too many keys waited to be healed.
+    async fn search(&self, group: u8, waited: &mut Duration) -> Result<u64, String> {
         let level = self.table.load().level();
         if level < HEALING_LEVEL {
             return Err(format!(
@@ -86,7 +89,7 @@ impl Node {
         let status = replica.status();
         let mut why = "no other node with a copy answers".to_owned();
         for voter in status.voters.into_iter().filter(|voter| *voter != self.identity.node) {
-            match self.search_by(group, voter, status.applied).await {
+            match self.search_by(group, voter, status.applied, waited).await {
                 Ok((0, true)) if !store.forget_lost(&lost).await => why = "a delete is under way".into(),
                 Ok((keys, true)) => return Ok(keys),
                 Ok((_, false)) => why = "the copies that answer are damaged as well".into(),
@@ -97,7 +100,13 @@ impl Node {
     }
 
     /// Finds the damaged keys among those of another copy. Returns their number, and true if that copy has listed all its keys.
-    async fn search_by(&self, group: u8, voter: u64, applied: u64) -> Result<(u64, bool), String> {
+    async fn search_by(
+        &self,
+        group: u8,
+        voter: u64,
+        applied: u64,
+        waited: &mut Duration,
+    ) -> Result<(u64, bool), String> {
         let (mut cursor, mut count, mut is_whole) = (0, 0, true);
         let store = self.keys_of(group).map_err(|error| error.to_string())?;
         while !self.has_stopped.load(Ordering::Relaxed) {
@@ -116,6 +125,7 @@ impl Node {
                             return Err("the node is ending".into());
                         }
                         self.runtime().sleep(FULL).await;
+                        *waited += FULL;
                     }
                 }
             }

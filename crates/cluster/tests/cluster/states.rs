@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use esker_cluster::view::ClusterView;
-use esker_device::Runtime;
+use esker_device::{Fault, Operation, OperationKind, Runtime};
 use esker_engine::Error;
 use parking_lot::Mutex;
 
@@ -55,6 +55,47 @@ fn stopped_replicas_and_a_lost_majority_are_shown_on_all_nodes() {
         assert_eq!((machines.figure(1, "leads"), machines.figure(1, "has_leader")), (0.0, 0.0));
         machines.start(3).await;
         machines.until("it serves again", || first.check_served().is_ok()).await;
+    });
+    machines.end();
+}
+
+/// The store of a node stops with its drive. The node itself still runs, and reaches the others.
+#[test]
+fn node_whose_store_failed_leads_no_group() {
+    let machines = Machines::of(23, 6, 3, Tiers::Both);
+    let world = machines.world.clone();
+    world.run(async {
+        machines.start_all().await;
+        let all_lead = || (1..=3).all(|machine| machines.figure(machine, "leads") > 0.0);
+        machines.until("each node leads groups", all_lead).await;
+        for device in machines.devices(2).all() {
+            let fails = |operation: &Operation| match operation.kind {
+                OperationKind::Write | OperationKind::Flush => Fault::Vanish,
+                _ => Fault::None,
+            };
+            device.set_faults(Box::new(fails));
+        }
+        let (failed, store) = (machines.running(2).node, machines.running(1).store);
+        for number in 0..60 {
+            let _may_fail = store.put(format!("key{number}"), "before").await;
+        }
+        assert!(failed.store_failed().await.to_string().contains("failed write"));
+        let second = machines.number(2);
+        let others_lead = || {
+            let topology = machines.topology(1);
+            topology.groups.iter().all(|group| group.is_served && group.leader != Some(second))
+        };
+        machines.until("the other nodes lead all groups", others_lead).await;
+        for number in 0..60 {
+            let key = format!("key{number}");
+            let written = async |machine| machines.running(machine).store.put(key.clone(), "after").await;
+            let [first, third] = [written(1).await, written(3).await];
+            assert!(first.is_ok() || third.is_ok(), "{key}: {first:?}, {third:?}");
+        }
+        let topology = machines.topology(1);
+        let shown = topology.nodes.iter().find(|node| node.id == second).expect("it is known");
+        assert_eq!(shown.stopped, [1, 2, 3, 4, 5, 6, 15]);
+        assert!(failed.check_served().is_err());
     });
     machines.end();
 }

@@ -9,7 +9,7 @@ use crate::background::pause::Pauses;
 use crate::base::completion::Completion;
 use crate::base::compression::Compression;
 use crate::base::durability::Durability;
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::latency::Latencies;
 use crate::base::requests::Requests;
 use crate::base::when_full::WhenFull;
@@ -347,6 +347,12 @@ impl Store {
     /// The error of the last flush, if it failed; the store is closed nevertheless.
     pub async fn close(&self) -> Result<()> {
         close::close(&self.writer).await
+    }
+
+    /// Returns the error after which the store takes no more writes until it is opened again: of a write or flush that leaves
+    /// the medium in doubt. `None` if there was none.
+    pub fn failure(&self) -> Option<Error> {
+        self.space.health.check_latch().err()
     }
 
     /// Checks that writes are accepted: the store is open, no write has failed, and there is room.
