@@ -37,13 +37,19 @@ pub(super) fn problems(state: &State) -> Vec<String> {
         ));
     }
     for node in running.iter().filter(|node| node.lost_segments > 0) {
+        let (says, remedy) = match node.reachable {
+            true => (
+                "serves, but will not start again",
+                "add a node, and drain this one, or remove it (--dead) once it is stopped",
+            ),
+            false => ("will not start again", "remove it (--dead)"),
+        };
         problems.push(format!(
-            "node {} serves, but will not start again: segments lost as a whole: {}, and deletes in them are not known; add a \
-             node, and drain this one, or remove it (--dead) once it is stopped and let an empty one join",
+            "node {} {says}: segments lost as a whole: {}, and deletes in them are not known; {remedy} and let an empty one join",
             node.id, node.lost_segments
         ));
     }
-    for node in running.iter().filter(|node| !node.damaged_groups.is_empty()) {
+    for node in running.iter().filter(|node| node.reachable && !node.damaged_groups.is_empty()) {
         let (id, groups, keys) = (&node.id, numbers(&node.damaged_groups), node.damaged_keys);
         problems.push(match node.damaged_lacks_room {
             true => format!(
