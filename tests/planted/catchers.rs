@@ -278,6 +278,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(SlowReplicaBelieved, "esker_cluster", "group::confirmations::tests::replica_with_slow_clock_is_not_recent"),
     row(DamageNotReported, "cluster", "healing::damaged_records_of_leaders_and_others_are_healed"),
     row(DamagedLeaderStays, "cluster", "healing::damaged_records_of_leaders_and_others_are_healed"),
+    row(HealedWithoutPace, "cluster", "healing::healed_records_share_the_limit_of_copies"),
     row(LostSegmentNotReported, "cluster", "healing::unreadable_segments_are_healed_through_crashes"),
     row(DamagedListBelieved, "cluster", "healing::copies_with_the_same_damage_heal_each_other"),
     row(DamagedNodeLeadsAgain, "cluster", "healing::leadership_does_not_return_before_the_copy_is_healed"),

@@ -537,6 +537,8 @@ bugs! {
     SlowReplicaBelieved,
     /// Damage that is found in a copy is not reported to the node.
     DamageNotReported,
+    /// Damaged records are healed at a rate without a limit of bytes.
+    HealedWithoutPace,
     /// A leader whose own record is damaged is asked to write it again.
     DamagedLeaderStays,
     /// A segment whose entries are unreadable is not reported to the groups that have records in it.

@@ -1,4 +1,4 @@
-//! The rate at which a node sends copies of groups, all groups together.
+//! The rate at which a node sends copies of groups and has damaged records healed, all groups together.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ impl CopyPace {
     }
 
     /// Reserves the time that `bytes` take at this rate. Returns the time to wait before they are sent.
-    pub(super) fn reserve(&self, bytes: usize, now: Duration) -> Duration {
+    pub(crate) fn reserve(&self, bytes: usize, now: Duration) -> Duration {
         if self.bytes_per_s == 0 {
             return Duration::ZERO;
         }

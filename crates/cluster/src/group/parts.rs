@@ -58,7 +58,7 @@ pub struct GroupSettings {
     pub log_entries: u64,
     /// Maximum bytes of keys and values in a part of a snapshot, unless one pair is longer.
     pub part_bytes: usize,
-    /// Pace of the snapshots that the node sends. The groups of a node share it.
+    /// Pace of the snapshots that the node sends, and of the records that it has healed. The groups of a node share it.
     pub pace: Arc<CopyPace>,
     /// Time after which a proposal that has no outcome is answered as uncertain, and a snapshot without a new part is
     /// abandoned.

@@ -22,7 +22,7 @@ use crate::slots::META_GROUP;
 
 /// Number of keys that are healed together.
 const TOGETHER: usize = 8;
-/// Pause after them: at most 400 keys per second.
+/// Pause after them: at most 400 keys per second, and no more bytes than a copy has.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Pause after keys of which one could not be healed.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -61,6 +61,7 @@ pub(super) async fn run(node: Arc<Node>) {
             select(Box::pin(node.healing.added.notified()), node.runtime().sleep(AGAIN)).await;
             continue;
         };
+        node.runtime().sleep(node.heal_delay(&next)).await;
         let healed = join_all(next.iter().map(|(group, key)| node.heal(*group, key))).await;
         let mut pause = PAUSE;
         for ((group, key), healed) in next.into_iter().zip(healed) {
@@ -86,6 +87,18 @@ fn is_of_damage(error: &Error) -> bool {
 }
 
 impl Node {
+    /// Returns the time to wait before some keys are healed, so that they and copies of groups keep to one rate.
+    fn heal_delay(&self, keys: &[(u8, Bytes)]) -> Duration {
+        let bytes = keys
+            .iter()
+            .filter_map(|(group, key)| Some(self.keys_of(*group).ok()?.read_bytes_hint(key)))
+            .fold(0, usize::saturating_add);
+        match planted(Bug::HealedWithoutPace) {
+            true => Duration::ZERO,
+            false => self.settings.group.pace.reserve(bytes, self.runtime().now()),
+        }
+    }
+
     /// Heals a record: returns once a majority has its value again, which comes here by the log.
     async fn heal(&self, group: u8, key: &Bytes) -> Result<(), String> {
         if self.leader(group) == Some(self.identity.node) {

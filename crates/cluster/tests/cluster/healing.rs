@@ -158,6 +158,30 @@ fn damaged_records_of_leaders_and_others_are_healed() {
 }
 
 #[test]
+fn healed_records_share_the_limit_of_copies() {
+    let mut machines = Machines::of(48, 1, 3, Tiers::Fast);
+    let world = machines.world.clone();
+    world.run(async {
+        filled(&mut machines).await;
+        let damaged = (1..=3).find(|machine| *machine != leader(&machines)).expect("another one");
+        machines.crash(damaged);
+        machines.copy_bytes_per_s = 1000;
+        machines.start(damaged).await;
+        machines.wait("three vote", |group| group.voters.len() == 3).await;
+        let began = world.now();
+        for healed in 1..=5 {
+            damage(&machines, damaged, healed).await;
+            let is_healed = || machines.figure(damaged, "damaged_healed_total") == healed as f64;
+            machines.until("it is healed", is_healed).await;
+        }
+        // Each but the first waits for the time of the one before it.
+        let took = world.now() - began;
+        assert!(took >= Duration::from_secs(8), "5 values of 2,000 bytes were healed in {took:?}");
+    });
+    machines.end();
+}
+
+#[test]
 fn record_with_an_unreadable_head_is_healed() {
     let mut machines = Machines::of(42, 1, 3, Tiers::Fast);
     let world = machines.world.clone();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use esker_cluster::group::GroupSettings;
+use esker_cluster::group::{CopyPace, GroupSettings};
 use esker_cluster::node::{Begin, Node, NodeError, NodeSettings};
 use esker_cluster::view::{ClusterView, GroupInfo, Topology};
 use esker_device::Runtime;
@@ -51,6 +51,8 @@ pub(crate) struct Machines {
     machines: BTreeMap<u64, Machine>,
     starts: AtomicU64,
     replicas: u8,
+    /// Limit of copies and healed records of a node; 0 for none.
+    pub(crate) copy_bytes_per_s: u64,
     /// Segments of the log of machines that are added.
     log_segments: u32,
 }
@@ -71,6 +73,7 @@ impl Machines {
             world,
             starts: AtomicU64::new(1),
             replicas: 3,
+            copy_bytes_per_s: 0,
             log_segments: LOG_SEGMENTS,
         }
     }
@@ -161,6 +164,7 @@ impl Machines {
             log_bytes: LOG_BYTES,
             part_bytes: 2 << 10,
             patience: Duration::from_secs(5),
+            pace: Arc::new(CopyPace::new(self.copy_bytes_per_s)),
             ..GroupSettings::default()
         };
         let node = Node::open(store.clone(), settings, way.clone()).await?;
