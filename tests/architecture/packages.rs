@@ -336,7 +336,7 @@ fn licences_are_those_of_the_list() {
 }
 
 #[test]
-fn nothing_that_users_build_has_planted_bugs() {
+fn packages_for_users_contain_no_planted_bugs() {
     refuse(planted(Metadata::read().packages()));
 }
 

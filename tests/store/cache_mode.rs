@@ -102,7 +102,7 @@ fn a_cache_that_is_far_from_full_drops_nothing() {
 /// Segments with cold records keep tombstones of deletes alive, so they are chosen first; their records
 /// are copied, not evicted.
 #[test]
-fn a_cache_that_is_far_from_full_drops_nothing_when_tombstones_go() {
+fn cache_far_from_full_evicts_nothing_for_tombstones() {
     let config = config(WhenFull::Evict, Tiers::Capacity);
     let world = World::new(6, Config { capacity_segments: 100, durability: Durability::None, ..config });
     let store = world.open();
@@ -165,9 +165,9 @@ async fn watch(world: &World, store: &Store, known: &RefCell<Vec<Known>>) {
 /// After any end of the process or the power, absent keys stay absent, and present keys have their last
 /// value.
 #[test]
-fn what_was_dropped_is_gone_for_good() {
+fn evicted_key_stays_absent_after_kill_or_power_cut() {
     let (dropped, seen_gone) = (Cell::new(0), Cell::new(0));
-    cases("cache_mode::what_was_dropped_is_gone_for_good", 12, |seed| {
+    cases("cache_mode::evicted_key_stays_absent_after_kill_or_power_cut", 12, |seed| {
         let mut random = Random::new(seed);
         let mut world = World::new(seed, config(WhenFull::Evict, TIERS[seed as usize % 3]));
         let mut store = world.open();
@@ -382,7 +382,7 @@ fn a_full_store_can_be_made_a_cache_and_back() {
 /// An eviction does all its waiting before it reserves keys, so that an update that only reads a key does
 /// not wait for a reader of a checkpoint.
 #[test]
-fn keys_are_not_reserved_while_an_eviction_waits_for_a_checkpoint() {
+fn keys_are_not_reserved_while_eviction_awaits_checkpoint() {
     (0..30).for_each(looks_beside_a_checkpoint);
 }
 

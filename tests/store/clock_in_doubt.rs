@@ -96,7 +96,7 @@ fn expired_keys_give_index_memory_back_before_a_put_is_refused() {
 }
 
 #[test]
-fn key_told_to_have_expired_takes_no_other_with_it_though_nothing_can_be_written() {
+fn key_reported_expired_takes_no_other_if_writes_fail() {
     let world = World::new(4, Config::new(Tiers::Capacity));
     let store = world.open();
     let at_ms = store.now_ms() + HOUR_MS;

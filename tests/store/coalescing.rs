@@ -45,8 +45,8 @@ fn written(store: &Store) -> u64 {
 }
 
 #[test]
-fn what_is_overwritten_in_memory_is_never_written() {
-    cases("coalescing::what_is_overwritten_in_memory_is_never_written", 4, |seed| {
+fn record_overwritten_in_memory_is_never_written() {
+    cases("coalescing::record_overwritten_in_memory_is_never_written", 4, |seed| {
         let mut world = World::new(seed, config(Durability::None, 400));
         let (store, mut random) = (world.open(), Random::new(seed));
         let mut newest = BTreeMap::new();
@@ -83,8 +83,8 @@ fn what_is_overwritten_in_memory_is_never_written() {
 
 /// The survivors of a memtable are copied while the collector works.
 #[test]
-fn nothing_is_lost_beside_the_collector() {
-    cases("coalescing::nothing_is_lost_beside_the_collector", 8, |seed| {
+fn coalescing_beside_collector_loses_no_record() {
+    cases("coalescing::coalescing_beside_collector_loses_no_record", 8, |seed| {
         let mut random = Random::new(seed);
         let more_memory_bytes = 16 << 20;
         let mut world = World::new(seed, Config { more_memory_bytes, ..config(Durability::None, 200) });
@@ -165,8 +165,8 @@ fn a_kill_brings_nothing_back_that_was_written_out() {
 
 /// A record that supersedes an overdue one becomes durable with it, although its own deadline is later.
 #[test]
-fn what_supersedes_what_is_due_is_due() {
-    cases("coalescing::what_supersedes_what_is_due_is_due", 10, |seed| {
+fn record_superseding_overdue_one_is_written_with_it() {
+    cases("coalescing::record_superseding_overdue_one_is_written_with_it", 10, |seed| {
         let mut world = World::new(seed, config(Durability::None, 80));
         let store = world.open();
         world.runtime.run(world.runtime.sleep(Duration::from_millis(1)));
@@ -193,9 +193,9 @@ fn what_supersedes_what_is_due_is_due() {
 /// A flushed record survives a power failure, even if a newer record of its key is put during the flush
 /// and expires.
 #[test]
-fn what_expires_meanwhile_hides_nothing_that_was_flushed() {
+fn record_expired_during_flush_hides_no_flushed_one() {
     const KEYS: u64 = 150;
-    cases("coalescing::what_expires_meanwhile_hides_nothing_that_was_flushed", 60, |seed| {
+    cases("coalescing::record_expired_during_flush_hides_no_flushed_one", 60, |seed| {
         let mut random = Random::new(seed);
         let more_memory_bytes = 16 << 20;
         let mut world = World::new(seed, Config { more_memory_bytes, ..config(Durability::None, 250) });
@@ -321,8 +321,8 @@ fn a_power_cut_loses_nothing_that_was_flushed() {
 
 /// Records are durable at their deadline.
 #[test]
-fn nothing_waits_longer_than_it_may() {
-    cases("coalescing::nothing_waits_longer_than_it_may", 20, |seed| {
+fn record_is_durable_at_its_coalescing_deadline() {
+    cases("coalescing::record_is_durable_at_its_coalescing_deadline", 20, |seed| {
         let mut world = World::new(seed, config(Durability::None, 80));
         let store = world.open();
         world.runtime.run(world.runtime.sleep(Duration::from_millis(1)));

@@ -174,7 +174,7 @@ fn at(durability: Durability) -> esker::WriteOptions {
 }
 
 #[test]
-fn what_is_written_and_moved_is_as_short_as_it_was_compressed() {
+fn record_written_and_moved_keeps_its_compressed_length() {
     let (put, moved) = written(Compression::Off);
     assert!(put > 60 * 6000 && moved >= 20 * 6000, "{put}, {moved}");
     for compression in [Compression::Lz4, Compression::Zstd(3)] {
@@ -186,7 +186,7 @@ fn what_is_written_and_moved_is_as_short_as_it_was_compressed() {
 /// A value that shrank to a small part makes hints of its class four times as large, and those of other
 /// classes no larger.
 #[test]
-fn what_reads_take_is_known_before_and_grows_by_four_at_most() {
+fn read_bytes_hint_is_known_and_grows_at_most_fourfold() {
     let mut world = World::new(2, Config { segment_bytes: 4 << 20, ..compressing() });
     let mut store = world.open();
     for (number, bytes) in [(1, 100), (2, 4000), (3, 70_000), (4, 1_000_000)] {

@@ -221,7 +221,7 @@ fn a_device_that_cannot_be_read_for_a_while_changes_nothing() {
 
 /// The slot belongs to another key, whose record cannot be read.
 #[test]
-fn a_key_is_read_without_its_value_beside_a_record_that_cannot_be_read() {
+fn key_is_read_without_value_beside_unreadable_record() {
     for (broken, healthy) in [(1, 2), (2, 1)] {
         let config = Config { hash_bits: Some(0), ..Config::new(Tiers::Capacity) };
         let world = World::new(1, config);

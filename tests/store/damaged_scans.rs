@@ -11,7 +11,7 @@ use crate::support::{Config, Tiers, World, value};
 
 /// The first record of the scan is damaged from the first read on, the second from its second read on.
 #[test]
-fn a_record_that_becomes_damaged_during_a_scan_does_not_keep_it_from_ending() {
+fn scan_ends_although_record_becomes_damaged_meanwhile() {
     let world = World::new(1, Config::new(Tiers::Capacity));
     let store = world.open();
     for key in ["a", "b"] {

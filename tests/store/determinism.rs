@@ -155,7 +155,7 @@ fn the_same_seed_is_the_same_run() {
 
 /// Shows that the other test fails if the engine depends on more than the seed.
 #[test]
-fn what_does_not_come_from_the_seed_shows() {
+fn leak_beyond_the_seed_is_detected_by_determinism_check() {
     for leak in [Leak::Clock, Leak::Randomness, Leak::Order] {
         // Seeds with which not every write is durable at once, so that the clock matters, as far as a collection or an
         // expiry depends on it.

@@ -182,13 +182,13 @@ fn left_over(seed: u64) {
 }
 
 #[test]
-fn what_a_crash_left_is_discarded_once() {
-    cases("discard::what_a_crash_left_is_discarded_once", 18, left_over);
+fn space_left_by_crash_is_discarded_once() {
+    cases("discard::space_left_by_crash_is_discarded_once", 18, left_over);
 }
 
 #[test]
-fn nothing_is_discarded_when_told_so() {
-    cases("discard::nothing_is_discarded_when_told_so", 3, |seed| {
+fn store_with_discard_off_discards_no_slot() {
+    cases("discard::store_with_discard_off_discards_no_slot", 3, |seed| {
         let mut random = Random::new(seed);
         let world = World::new(seed, Config { discard_after: None, ..config(seed) });
         let store = world.open();
@@ -230,8 +230,8 @@ fn a_discard_that_fails_does_no_harm() {
 /// The file system has no blocks for a segment whose own blocks were returned to it. The store continues
 /// with the space it has; when that is used up, only puts are refused.
 #[test]
-fn a_file_system_without_room_for_given_back_blocks_refuses_puts_only() {
-    cases("discard::a_file_system_without_room_for_given_back_blocks_refuses_puts_only", 6, |seed| {
+fn file_system_without_room_for_blocks_refuses_only_puts() {
+    cases("discard::file_system_without_room_for_blocks_refuses_only_puts", 6, |seed| {
         let mut random = Random::new(seed);
         let mut config = Config { grows: true, ..config(seed) };
         config.discard_after = Some(Duration::ZERO);

@@ -223,8 +223,8 @@ fn ahead_and_back(seed: u64) {
 }
 
 #[test]
-fn a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for() {
-    let test = "expiry::a_clock_that_is_ahead_for_a_while_expires_only_what_is_asked_for";
+fn clock_ahead_for_a_while_expires_only_requested_keys() {
+    let test = "expiry::clock_ahead_for_a_while_expires_only_requested_keys";
     cases(test, 6, ahead_and_back);
 }
 
@@ -262,8 +262,8 @@ fn believed_and_set_back(seed: u64) {
 }
 
 #[test]
-fn times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong() {
-    let test = "expiry::times_to_live_run_out_though_the_clock_was_believed_when_it_was_wrong";
+fn time_to_live_runs_out_after_wrong_clock_was_believed() {
+    let test = "expiry::time_to_live_runs_out_after_wrong_clock_was_believed";
     cases(test, 6, believed_and_set_back);
 }
 
@@ -416,7 +416,7 @@ fn a_key_is_gone_at_the_very_moment_at_which_it_expires() {
 /// A reported expiry is written within a second, even if a checkpoint keeps its segments and a compaction
 /// is requested.
 #[test]
-fn what_was_told_to_have_expired_stays_so_while_a_checkpoint_is_read() {
+fn key_reported_expired_stays_so_during_checkpoint() {
     let mut world = World::new(1, Config::new(Tiers::Capacity));
     let store = world.open();
     let expires_at_ms = world.runtime.wall_clock_ms() + 300;

@@ -463,8 +463,8 @@ fn expiring(seed: u64) {
 }
 
 #[test]
-fn what_has_expired_is_no_reason_to_refuse_a_put() {
-    cases("full::what_has_expired_is_no_reason_to_refuse_a_put", 6, expiring);
+fn put_is_not_refused_because_of_expired_records() {
+    cases("full::put_is_not_refused_because_of_expired_records", 6, expiring);
 }
 
 /// Writers are far ahead of the summaries of their segments: all slots hold segments that are still being
@@ -494,6 +494,6 @@ fn ahead_of_sealing(when_full: WhenFull) {
 }
 
 #[test]
-fn segments_that_are_being_sealed_are_waited_for_before_a_put_is_refused() {
+fn put_waits_for_sealing_segments_before_it_is_refused() {
     [WhenFull::Refuse, WhenFull::Evict].into_iter().for_each(ahead_of_sealing);
 }

@@ -269,7 +269,7 @@ fn refusal_below_the_limit_of_the_store_names_the_file_system() {
 }
 
 #[test]
-fn what_another_program_takes_and_gives_back_is_noticed() {
+fn space_taken_and_freed_by_other_program_is_noticed() {
     [Duration::ZERO, COALESCE_FOR].into_iter().for_each(notices_another_program);
 }
 

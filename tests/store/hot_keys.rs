@@ -78,7 +78,7 @@ fn many_updates_of_one_key_share_flushes() {
 }
 
 #[test]
-fn who_writes_nothing_is_told_when_what_it_saw_is_visible() {
+fn update_without_writes_returns_once_its_read_is_visible() {
     let (world, store) = slow_store(2);
     world.runtime.run(async {
         let mut writing = increment(&store, "n");

@@ -265,7 +265,7 @@ fn synced_writes_in_a_directory_survive_being_killed() {
 }
 
 #[test]
-fn writes_in_memory_that_outlives_the_process_survive_being_killed() {
+fn writes_survive_kill_in_memory_that_outlives_process() {
     kill_again_and_again(Configuration::Directory, false);
 }
 

@@ -158,7 +158,7 @@ fn writes_that_need_not_be_durable_fill_stripes() {
 }
 
 #[test]
-fn segments_of_sixteen_stripes_are_chosen_or_the_sizes_are_refused() {
+fn segment_size_has_sixteen_stripes_or_sizes_are_refused() {
     let dir = temp();
     for (name, unit, segment) in
         [("256k", 256 * KIB, 16 * MIB), ("1m", MIB, 16 * MIB), ("4m", 4 * MIB, 64 * MIB)]

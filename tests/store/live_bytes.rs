@@ -177,12 +177,12 @@ fn live_bytes_are_those_of_the_records() {
 /// to remember that until it is verified. If these entries take more memory than planned, they are
 /// verified before their segments need to be freed, however much there is to relocate.
 #[test]
-fn what_is_remembered_of_dead_records_is_bounded() {
+fn unverified_overwrites_are_bounded() {
     const KEYS: u64 = 300_000;
     /// 21 bytes each, in an eighth of the smallest store's index memory. Without a limit there would be
     /// twice as many.
     const UNVERIFIED: u64 = (12 << 20) / 8 / 21;
-    cases("live_bytes::what_is_remembered_of_dead_records_is_bounded", 1, |seed| {
+    cases("live_bytes::unverified_overwrites_are_bounded", 1, |seed| {
         let (durability, capacity_segments) = (Durability::None, 840);
         let config = Config { durability, capacity_segments, ..Config::new(Tiers::Capacity) };
         let world = World::new(seed, config);

@@ -104,7 +104,7 @@ fn log_scan_of_keys_skips_long_values() {
 }
 
 #[test]
-fn log_scan_of_two_tiers_and_databases_returns_the_keys_of_its_database() {
+fn log_scan_returns_only_keys_of_its_database() {
     let world = World::new(3, roomy(Tiers::Both));
     let store = world.open();
     let other = store.database(1).expect("there is one");

@@ -178,7 +178,7 @@ fn batch_that_creates_and_deletes_a_key_counts_as_a_change() {
 
 /// In open and sealed segments, and where a delete, an update or a batch finds an expired record.
 #[test]
-fn what_expires_is_told_once() {
+fn expiry_is_observed_once() {
     let world = World::new(11, Config::new(Tiers::Both));
     let store = world.open();
     let told = Arc::new(Told::default());
@@ -264,7 +264,7 @@ const OF_BATCHES: u64 = 1;
 
 /// With writers of all kinds and concurrent expiry, the notifications lead to the content of the store.
 #[test]
-fn what_is_told_leads_to_what_is_there() {
+fn notifications_lead_to_the_stored_content() {
     let directory = tempfile::tempdir().unwrap();
     let options = Options::directory(directory.path().join("store")).memory_bytes(96 << 20);
     let store = Blocking::open(options).unwrap().store().clone();

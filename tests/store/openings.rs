@@ -34,7 +34,7 @@ fn staging() -> Config {
 /// The writes of a killed process are in the cache of the device. A reader that sees them after the next
 /// opening may rely on them: they survive a power failure right afterwards.
 #[test]
-fn what_is_seen_after_a_kill_survives_a_power_cut() {
+fn write_seen_after_kill_survives_power_cut() {
     let mut seen_at_all = 0;
     // From before the frame is written until after it is flushed.
     for step in 0..60 {
@@ -119,7 +119,7 @@ fn an_opening_that_is_killed_keeps_what_was_staged() {
 /// The power may also fail while those records are being written. The result is a prefix of the writes:
 /// whole batches, and none without all before it, whatever was overwritten since.
 #[test]
-fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
+fn opening_that_loses_power_keeps_prefix_of_staged_writes() {
     const KEYS: usize = 40;
     const BATCHES: u64 = 45;
     let (mut some, mut all) = (0, 0);
@@ -174,7 +174,7 @@ fn an_opening_that_loses_power_keeps_a_beginning_of_what_was_staged() {
 /// The opening also writes an older version that was staged. The record that supersedes it may lie in
 /// another segment, and must not be freed first: here a large value that expires, on the other tier.
 #[test]
-fn an_older_version_that_was_staged_does_not_come_back_when_a_large_value_expires() {
+fn staging_brings_back_no_older_version_of_expired_value() {
     let config = Config {
         shaping_threshold_bytes: Some(4096),
         staging: true,
@@ -203,7 +203,7 @@ fn an_older_version_that_was_staged_does_not_come_back_when_a_large_value_expire
 /// Here the superseding record is a tombstone, whose segment is relocated before that of the older
 /// version.
 #[test]
-fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
+fn staging_brings_back_no_older_version_under_tombstone() {
     let mut world = World::new(1, staging());
     let store = world.open();
     // All at once, so that only the first segment reaches the device meanwhile. The next one has the
@@ -235,7 +235,7 @@ fn an_older_version_that_was_staged_does_not_come_back_when_a_tombstone_goes() {
 
 /// If both ends of a segment are destroyed, only the census of the close reveals that it is missing.
 #[test]
-fn a_segment_that_is_missing_from_a_store_that_was_closed_is_noticed() {
+fn segment_missing_from_closed_store_is_noticed() {
     let world = World::new(1, Config::new(Tiers::Capacity));
     let store = world.open();
     put(&world, &store, 0..100, 4000, Durability::None);

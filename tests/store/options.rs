@@ -34,7 +34,7 @@ fn a_value_of_the_longest_length_is_stored() {
 }
 
 #[test]
-fn keys_and_values_of_a_wrong_length_are_refused_and_nothing_is_written() {
+fn key_or_value_of_wrong_length_is_refused_without_write() {
     let dir = temp();
     let store = Blocking::open(small(Options::directory(dir.path().join("store")))).expect("it opens");
     store.put("k", "v").expect("the put succeeds");
@@ -132,7 +132,7 @@ fn sizes_that_cannot_be_are_refused_by_name_with_the_limits() {
 }
 
 #[test]
-fn what_a_store_was_formatted_with_cannot_be_changed() {
+fn format_options_cannot_be_changed_after_creation() {
     let dir = temp();
     let store = || Options::directory(dir.path().join("store")).memory_bytes(64 << 20);
     make(store().segment_bytes(1 << 20).indirection_unit_bytes(16 << 10));

@@ -113,7 +113,7 @@ fn invalid<T: std::fmt::Debug>(result: Result<T, Error>, words: &[&str]) {
 }
 
 #[test]
-fn what_is_absent_is_inserted_once() {
+fn insert_if_absent_succeeds_once_per_key() {
     let (_dir, store) = open();
     assert!(store.insert_if_absent("k", "first").expect("it is inserted"));
     assert!(!store.insert_if_absent("k", "second").expect("it is there"));
@@ -264,7 +264,7 @@ fn batches_with_conditions_do_not_overtake_each_other() {
 }
 
 #[test]
-fn everything_is_iterated_over_with_and_without_values() {
+fn iteration_returns_all_entries_with_and_without_values() {
     let (_dir, store) = open();
     assert!(store.iter().next().is_none() && store.keys().next().is_none());
     let mut expected = BTreeMap::new();

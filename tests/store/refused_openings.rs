@@ -76,7 +76,7 @@ fn a_file_that_cannot_be_written_is_refused() {
 }
 
 #[test]
-fn what_is_not_ours_is_not_formatted() {
+fn device_with_foreign_data_is_not_formatted() {
     let dir = temp();
     let path = dir.path().join("disk");
     let mut ext4 = vec![0u8; 2 << 20];

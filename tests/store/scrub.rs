@@ -204,9 +204,9 @@ fn unreadable_segment_is_reported_before_the_pass_ends() {
 
 /// While keys are overwritten, deleted and moved, no damage is reported.
 #[test]
-fn what_is_moved_meanwhile_is_not_taken_for_damage() {
+fn scrub_does_not_report_moved_records_as_damage() {
     let (records, passes) = (Cell::new(0), Cell::new(0));
-    cases("scrub::what_is_moved_meanwhile_is_not_taken_for_damage", 30, |seed| {
+    cases("scrub::scrub_does_not_report_moved_records_as_damage", 30, |seed| {
         let mut random = Random::new(seed);
         let tiers = [Tiers::Capacity, Tiers::Both, Tiers::Fast][seed as usize % 3];
         let config = Config { scrub_bytes_per_s: 0, ..Config::random(&mut random, tiers) };

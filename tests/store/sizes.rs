@@ -170,7 +170,7 @@ fn pebibyte_is_formatted_written_and_opened_again() {
 
 /// 2^32 segments of 64 KiB are 256 TiB.
 #[test]
-fn more_segments_than_can_be_numbered_are_refused_before_formatting() {
+fn segment_count_beyond_u32_is_refused_before_formatting() {
     let device = Arc::new(MemoryDevice::new(257 << 40));
     let options = Options::devices(None, Some(Arc::clone(&device) as Arc<dyn Device>));
     let options = options.indirection_unit_bytes(4096).segment_bytes(64 << 10).memory_bytes(64 << 20);
@@ -223,7 +223,7 @@ fn copy_store(dir: &Path, from: &str, to: &str) {
 
 /// Records lost with the end of a file stay lost, including those of the slot that was cut.
 #[test]
-fn what_was_cut_off_within_a_slot_does_not_come_back() {
+fn records_cut_off_within_slot_do_not_come_back() {
     for is_closed in [true, false] {
         let dir = temp();
         let options = |name| small(Options::directory(dir.path().join(name))).capacity_limit_bytes(64 * MIB);

@@ -28,7 +28,7 @@ fn a_small_limit_leaves_most_to_users() {
 }
 
 #[test]
-fn what_is_told_can_be_filled() {
+fn user_limit_reported_by_stats_can_be_filled() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = open(&dir, 40 * MIB);
     let limit = store.store().stats().user_limit_bytes;

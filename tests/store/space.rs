@@ -145,7 +145,7 @@ fn a_file_keeps_its_blocks_when_told_so() {
 }
 
 #[test]
-fn few_live_records_in_a_large_store_are_not_copied_again_and_again() {
+fn live_records_that_are_few_are_not_copied_repeatedly() {
     const KEYS: u32 = 512;
     const ROUNDS: u32 = 64;
     let dir = tempfile::tempdir().expect("a directory");
@@ -168,7 +168,7 @@ fn few_live_records_in_a_large_store_are_not_copied_again_and_again() {
 }
 
 #[test]
-fn what_the_reserve_allows_to_lie_goes_when_it_is_asked_for() {
+fn garbage_within_reserve_is_freed_by_compaction() {
     const KEYS: u32 = 10_000;
     let dir = tempfile::tempdir().expect("a directory");
     let of_store = options(Options::directory(dir.path().join("store"))).reserve_percent(50);
@@ -393,7 +393,7 @@ fn segments_without_a_current_record_are_freed_at_once() {
 }
 
 #[test]
-fn segments_whose_expired_records_hide_others_stay_while_there_is_room() {
+fn segment_of_expired_records_hiding_others_stays_with_room() {
     let (world, store) = on_flash(1, MaxGarbage::Auto);
     let keys = keys_of(&store, 20);
     (0..keys).for_each(|key| world.runtime.run(put_record(&store, key)));

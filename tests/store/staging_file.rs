@@ -52,7 +52,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_a_store_makes_is_for_its_user_alone() {
+fn files_of_store_are_accessible_to_its_user_only() {
     let dir = temp();
     let store = dir.path().join("store");
     make(small(Options::directory(&store)));
@@ -68,7 +68,7 @@ fn what_a_store_makes_is_for_its_user_alone() {
 }
 
 #[test]
-fn what_is_there_keeps_its_mode() {
+fn data_file_keeps_its_mode_on_reopen() {
     let dir = temp();
     let store = dir.path().join("store");
     make(small(Options::directory(&store)));
@@ -162,7 +162,7 @@ fn a_staging_path_that_holds_something_else_is_refused() {
 }
 
 #[test]
-fn what_another_store_left_in_a_staging_file_is_not_overwritten() {
+fn staging_file_of_another_store_is_not_overwritten() {
     let dir = temp();
     let (path, kept) = (dir.path().join("staging"), dir.path().join("kept"));
     let process = |options: Options| options.durability(Durability::Process).staging(&path);
@@ -187,7 +187,7 @@ fn what_another_store_left_in_a_staging_file_is_not_overwritten() {
 
 /// A store has one staging file, whatever the path of the opening is.
 #[test]
-fn what_was_acknowledged_is_found_behind_another_path_of_the_store() {
+fn store_finds_staged_write_under_another_path() {
     let dir = temp();
     let path = |name: &str| dir.path().join(name);
     let options = |name| small(Options::fast_only(path(name))).durability(Durability::Process);
@@ -282,7 +282,7 @@ fn a_block_device_and_its_copy_have_staging_files_of_their_own() {
 /// Writes acknowledged before a kill are in the staging file. The device has another number when it is
 /// attached again.
 #[test]
-fn a_staging_file_of_the_same_store_under_another_number_is_not_passed_over() {
+fn staging_file_under_other_device_number_is_not_ignored() {
     let dir = temp();
     let shared = SharedMemory::watch();
     let [one, two] = match store_and_copy(dir.path()) {

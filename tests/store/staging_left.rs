@@ -57,7 +57,7 @@ fn get(options: Options) -> Option<Vec<u8>> {
 /// One process had the file A, the next one B and was killed; A is as long as the superblock says, and
 /// intact.
 #[test]
-fn a_staging_file_of_an_earlier_opening_is_not_taken_for_that_of_the_last() {
+fn staging_file_of_earlier_opening_is_not_taken_for_the_last() {
     let dir = temp();
     let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
     let device = Arc::new(MemoryDevice::new(64 << 20));
@@ -148,7 +148,7 @@ fn a_store_that_is_closed_again_leaves_its_staging_file_alone() {
 }
 
 #[test]
-fn nothing_is_made_for_a_store_whose_staging_file_is_another_stores() {
+fn store_is_not_formatted_with_staging_file_of_another() {
     let dir = temp();
     let (path, device) = (dir.path().join("staging"), Arc::new(MemoryDevice::new(64 << 20)));
     put_and_kill(&device, &path);
@@ -165,7 +165,7 @@ fn nothing_is_made_for_a_store_whose_staging_file_is_another_stores() {
 /// Nothing was lost, so no opening is refused, at whatever point an opening that makes a new staging file
 /// is killed.
 #[test]
-fn a_kill_while_a_new_staging_file_is_made_keeps_no_store_from_opening() {
+fn kill_while_staging_file_is_made_does_not_block_opening() {
     let dir = temp();
     let original = dir.path().join("original");
     let closed = Arc::new(MemoryDevice::new(64 << 20));

@@ -100,7 +100,7 @@ fn the_number_of_a_freed_segment_is_not_given_out_again() {
 /// The next opening does not find that segment, and writes another one over it, of which another power
 /// failure can again preserve any sectors.
 #[test]
-fn records_of_a_segment_that_nobody_knew_of_do_not_complete_the_frame_of_another() {
+fn records_of_unknown_segment_complete_no_frame_of_another() {
     const SECTOR_BYTES: usize = 512;
     // So that a record ends at a sector boundary.
     let header = record_header_bytes(2, SECTOR_BYTES + 1, 1 << SEQUENCE_EPOCH_SHIFT | 1, None);

@@ -197,7 +197,7 @@ fn damaged_identities_lose_no_record() {
 
 /// An accepted loss is permanent, even if the device becomes readable again.
 #[test]
-fn what_was_given_up_is_not_back_when_it_can_be_read() {
+fn loss_that_was_accepted_stays_after_device_recovers() {
     let image = image(false);
     let start = open_segment(&image);
     let device = device_with(&image);

@@ -41,7 +41,7 @@ fn overwritten() -> (World, Store, Arc<AtomicU64>) {
 }
 
 #[test]
-fn a_scan_meets_an_overwritten_key_and_reads_the_value_that_it_has() {
+fn scan_reads_current_value_of_overwritten_key() {
     let (world, store, read) = overwritten();
     let (mut cursor, mut met) = (Some(Cursor::START), Vec::new());
     while let Some(at) = cursor {

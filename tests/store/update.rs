@@ -128,7 +128,7 @@ async fn several_keys_change_at_one_instant_and_after_a_reopening() {
 }
 
 #[tokio::test]
-async fn what_was_not_named_is_refused_and_nothing_is_written() {
+async fn update_of_unnamed_key_is_refused_without_write() {
     let (_directory, store) = open(Durability::None).await;
     let keys = [Bytes::from_static(b"a")];
     let change = |_: &[Option<Entry>]| {

@@ -53,7 +53,7 @@ fn assert_is_no_store(path: &Path, which: &str) {
 /// The store continued after its backup: it filled the segment that was open then, and slots that were free. Its
 /// checksum secrets are unchanged, so all of that data would be believed.
 #[test]
-fn nothing_of_what_was_on_a_device_comes_back() {
+fn restore_over_used_device_brings_back_no_old_data() {
     let dir = tempfile::tempdir().expect("a directory");
     let (path, copies) = (dir.path().join("store"), dir.path().join("copies"));
     let store = Blocking::open(directory(&path)).expect("it opens");
@@ -137,7 +137,7 @@ fn half_a_restore_of_two_tiers_is_none_of_either() {
 
 /// If one tier is refused, the other is left unchanged.
 #[test]
-fn what_is_refused_is_left_as_it_is() {
+fn restore_refused_for_one_tier_leaves_other_unchanged() {
     let dir = tempfile::tempdir().expect("a directory");
     let (fast, capacity) = (dir.path().join("fast"), dir.path().join("capacity"));
     let copies = dir.path().join("copies");
@@ -198,7 +198,7 @@ fn interrupted_restore_is_begun_again() {
 
 /// A kill between the superblocks of two tiers leaves a superblock on one tier only, so the store was never opened.
 #[test]
-fn restore_of_two_tiers_is_begun_again_after_the_first_superblock() {
+fn restore_of_two_tiers_restarts_after_first_superblock() {
     let dir = tempfile::tempdir().expect("a directory");
     let [fast, capacity, copies] = ["fast", "capacity", "copies"].map(|name| dir.path().join(name));
     let of = |fast: &Path, capacity: &Path| {

@@ -44,7 +44,7 @@ fn opened(path: &Path) -> Blocking {
 }
 
 #[test]
-fn what_is_restored_is_what_was_there() {
+fn restore_of_each_backup_returns_its_content() {
     let dir = tempfile::tempdir().expect("a directory");
     let (first, copies) = (dir.path().join("store"), dir.path().join("backups"));
     let store = opened(&first);
@@ -216,7 +216,7 @@ fn a_staging_file_of_later_is_not_believed() {
 }
 
 #[test]
-fn what_is_not_fit_is_refused() {
+fn restore_to_unfit_target_or_of_damaged_copy_is_refused() {
     let dir = tempfile::tempdir().expect("a directory");
     let copies = dir.path().join("backups");
     assert!(matches!(list(&copies), Err(Error::Invalid(_))));
@@ -315,7 +315,7 @@ fn a_checkpoint_keeps_segments_and_its_end_frees_them() {
 }
 
 #[test]
-fn what_is_left_of_a_checkpoint_is_counted_down() {
+fn checkpoint_counts_down_remaining_bytes_and_segments() {
     let dir = tempfile::tempdir().expect("a directory");
     let store = opened(dir.path());
     (0..1000).for_each(|number| {

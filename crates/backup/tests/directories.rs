@@ -176,7 +176,7 @@ fn rot(path: &Path) {
 
 /// When a backup is taken, an existing shared file is checked only by its length.
 #[test]
-fn a_shared_file_that_rotted_is_copied_again_after_a_verification() {
+fn rotten_shared_file_is_copied_again_after_verification() {
     let dir = tempfile::tempdir().expect("a directory");
     let copies = dir.path().join("copies");
     let store = opened(&dir.path().join("store"));

@@ -215,7 +215,7 @@ fn a_device_that_gives_nothing_ends_a_backup() {
 
 /// The most recent writes are in the last frame of an unsealed segment, which recovery treats as torn.
 #[test]
-fn what_was_written_last_and_cannot_be_read_is_not_there() {
+fn unreadable_last_write_is_absent_after_restore() {
     let made = made();
     let lost = made.lose(made.places[&(KEYS - 1)] / 4096);
     let error = made.backup().expect_err("it is not whole");
@@ -230,7 +230,7 @@ fn what_was_written_last_and_cannot_be_read_is_not_there() {
 /// If the header of a frame before other frames is lost in an unsealed segment, it is unknown which keys were in the
 /// frame.
 #[test]
-fn a_store_with_a_hole_between_frames_opens_when_the_loss_is_accepted() {
+fn store_with_hole_between_frames_opens_only_with_accept_loss() {
     let made = made();
     for number in KEYS..KEYS + 3 {
         made.store.put(key(number), value(number)).expect("there is room");
@@ -254,7 +254,7 @@ fn a_store_with_a_hole_between_frames_opens_when_the_loss_is_accepted() {
 
 /// A segment that is copied again with different content gets a file of its own.
 #[test]
-fn what_is_not_whole_does_not_take_the_place_of_what_was() {
+fn segment_copy_with_unread_record_gets_its_own_file() {
     let made = made();
     let at = made.places[&IN_THE_MIDDLE];
     made.backup().expect("it is whole");

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn late_hello_of_an_earlier_process_does_not_condemn_its_successor() {
+    fn late_hello_of_earlier_process_spares_its_successor() {
         let mut sightings = seen(&[(11, 0), (12, 50)], 60);
         let late = identity(&[(11, 0)]);
         assert!(sightings.check(&late).is_err());

@@ -132,7 +132,7 @@ fn a_resize_that_fails_leaves_the_size_and_can_be_asked_again() {
 }
 
 #[test]
-fn a_file_is_as_long_as_it_is_said_to_be_whoever_resized_it_last() {
+fn file_geometry_matches_length_after_concurrent_resizes() {
     const PAGE: u64 = 4096;
     let device = a_file(PAGE);
     for turn in 0..300 {

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_tells_of_direct_io_decides() {
+    fn direct_blocks_follow_alignment_reported_by_kernel() {
         use DirectIo::{Aligned, Refused, Untold};
         let (file, block) = (DeviceKind::File, DeviceKind::Block);
         let blocks = |kind, told| direct_blocks(kind, 4096, told).ok();

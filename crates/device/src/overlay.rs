@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_stays_above() {
+    fn overlay_read_merges_writes_with_data_below() {
         let below = Arc::new(vec![1; 10_000]);
         let overlay = Overlay::over(Arc::new(below.to_vec()), 4096);
         assert_eq!(overlay.geometry().bytes, 16384);

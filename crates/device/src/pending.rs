@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_has_to_wait() {
+    fn completion_finishes_after_pending_is_dropped() {
         let (pending, completion) = Pending::new();
         drop(pending);
         completion.finish(vec![1]);

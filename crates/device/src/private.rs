@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_made_has_its_entry_made_durable() {
+    fn created_path_has_its_directory_entry_synced() {
         let dir = tempfile::tempdir().expect("a directory");
         let store = dir.path().join("store");
         assert_eq!(synced(|| make_directory(&store).expect("it is made")), [dir.path()]);

@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_behind_the_end_reads_as_zeros() {
+    fn read_behind_end_of_file_returns_zeros() {
         let directory = tempfile::tempdir().expect("a directory for the test");
         let path = directory.path().join("short");
         let bytes: Vec<u8> = (0..5000u32).map(|at| at as u8 | 1).collect();

@@ -31,7 +31,7 @@ fn a_frame_is_built_and_closed() {
 }
 
 #[test]
-fn what_can_be_read_from_a_place_on_ends_before_an_open_header() {
+fn segment_buffer_get_from_ends_before_open_header() {
     let mut appender = SegmentBuffer::anonymous(8192).unwrap();
     let buffer = appender.buffer();
     appender.reserve_header(16);
@@ -75,7 +75,7 @@ fn a_panicking_fill_publishes_nothing() {
 
 #[test]
 #[should_panic(expected = "4096 bytes at 1")]
-fn what_does_not_fit_is_refused() {
+fn segment_buffer_refuses_append_beyond_capacity() {
     let mut appender = SegmentBuffer::anonymous(4096).unwrap();
     appender.append(&[b"1"]);
     appender.append(&[&[0; 4096]]);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_the_kernel_may_read_is_not_freed_by_another_piece() {
+    fn buffer_of_abandoned_piece_is_not_freed_by_another_piece() {
         let file = device(0);
         let mut appender = crate::SegmentBuffer::anonymous(256 << 10).expect("memory");
         appender.append_with(256 << 10, |_| {});

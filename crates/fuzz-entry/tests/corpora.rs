@@ -57,7 +57,7 @@ fn changed(input: &[u8], number: u32) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_fuzzed_bears_its_corpora_and_changes_of_them() {
+fn fuzz_targets_survive_corpora_and_mutations_of_them() {
     let only = std::env::var("ESKER_FUZZ").ok();
     let times: u32 =
         std::env::var("ESKER_FUZZ_TIMES").ok().map_or(1, |times| times.parse().expect("a number"));

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_segment_of_new_keys_goes_first_where_there_are_many() {
+    fn probation_ends_if_segments_are_many_and_keys_return() {
         assert!(!ends_probation(3, 2, 2, 0), "no segment of returned keys");
         assert!(ends_probation(3, 2, 2, 4));
         assert!(!ends_probation(3, 2, 3, 2), "no segment of returned keys since the oldest");
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_asked_for_is_noted_until_the_hand_comes() {
+    fn reference_notes_key_until_it_is_forgotten() {
         let reference = Reference::new(1 << 10);
         (0..100).for_each(|number| reference.note(&key(number)));
         assert!((0..100).all(|number| reference.is_noted(&key(number))));
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_cold_segment_is_taken_and_otherwise_the_coldest_of_several() {
+    fn look_takes_first_cold_segment_or_coldest_of_several() {
         let mut look = Look::default();
         assert_eq!(look.see(0.9, 1), None);
         assert!(!look.is_over(0.95));

@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_waits_while_there_is_room_and_all_together_keep_to_the_rate() {
+    fn pacer_waits_only_when_space_is_short_and_keeps_the_rate() {
         let mut pacer = Pacer::default();
         let now = Duration::from_secs(10);
         assert_eq!(pacer.wait(now, 1 << 20, 0.5, 0.3, 1e6), Duration::ZERO);

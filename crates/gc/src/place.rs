@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_parted_before_anything_is_known() {
+    fn placement_without_history_separates_no_streams() {
         let placement = Placement::new(4);
         assert!(
             placement.is_short_lived(Some(u64::MAX - 1)),

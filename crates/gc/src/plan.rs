@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_take_whole_units_and_records_that_do_not_fit_leave_gaps() {
+    fn copied_bytes_count_whole_units_and_gaps_between_records() {
         let shape = SegmentShape {
             tier: esker_log::Tier::Capacity,
             segment_bytes: 1 << 20,

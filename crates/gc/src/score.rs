@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn emptier_wins_among_the_same_age_and_older_among_the_same_fill() {
+    fn score_prefers_emptier_and_older_segments() {
         let emptier = [candidate(5, 900), Candidate { sealed_at: 5, ..candidate(6, 100) }];
         assert_eq!(cost_benefit(emptier, 10, 0.05, 1)[0].live_bytes, 100);
         let older = [candidate(9, 500), candidate(2, 500)];

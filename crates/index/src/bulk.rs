@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     #[cfg_attr(miri, ignore = "a million keys take hours")]
-    fn what_was_loaded_is_found_grows_and_is_small() {
+    fn bulk_loaded_keys_are_found_and_index_stays_small() {
         const KEYS: u64 = 1_200_000;
         for reserved in [0, KEYS / 2, KEYS, 2 * KEYS] {
             let index = Index::new(IndexOptions::default());
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_stays_and_the_newcomer_is_left() {
+    fn bulk_load_keeps_existing_key_and_returns_newcomer() {
         let index = Index::new(IndexOptions::default());
         assert!(load(&index, 0..1000).is_empty());
         let key = 77;

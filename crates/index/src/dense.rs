@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_nearly_full_while_it_grows_and_gives_memory_back_when_it_shrinks() {
+    fn dense_table_stays_full_while_growing_and_shrinks_later() {
         let mut table = DenseTable::default();
         for key in 0..100_000u32 {
             table.insert(Pair(key, 0));

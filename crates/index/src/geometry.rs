@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn smallest_table_for_a_pointer_holds_it_and_the_one_before_does_not() {
+    fn generation_for_pointer_is_smallest_that_holds_it() {
         for bits in 1..=Pointer::BITS {
             let widest = (1 << bits) - 1;
             let generation = generation_for(widest);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clear_of_one_keyspace_shows_what_it_held_and_leaves_the_others() {
+    fn clear_of_one_keyspace_returns_its_pointers_only() {
         let indexes = Indexes::new(IndexOptions { hash_bits: Some(5), ..IndexOptions::default() });
         let (two, three) = (keyspace(2), keyspace(3));
         // Few hash bits, so that some keys are in the side table.

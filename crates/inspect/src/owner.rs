@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_name_was_turned_to_meanwhile_is_not_given_away() {
+    fn ownership_of_replaced_path_is_not_given_away() {
         let Some((_directory, home, secrets)) = homes() else { return };
         symlink(secrets.join("data.esker"), home.join("link")).expect("a link");
         fs::hard_link(secrets.join("job"), home.join("name")).expect("another name");
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_in_place_of_a_new_store_leads_to_is_not_given_away() {
+    fn ownership_through_link_at_new_store_is_not_given_away() {
         let Some((_directory, home, secrets)) = homes() else { return };
         symlink(&secrets, home.join("new")).expect("a link");
         give_as(&home.join("new"), &home.join("store")).expect_err("it is a link");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_a_directory_of_somebody_else_is_not_given_away() {
+    fn ownership_in_directory_of_other_user_is_not_given_away() {
         let Some((_directory, home, _)) = homes() else { return };
         let new = home.join("new");
         fs::create_dir(&new).expect("a directory");
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_becomes_a_program_that_runs_as_root() {
+    fn ownership_change_never_creates_setuid_root_program() {
         let Some((_directory, home, secrets)) = homes() else { return };
         let (program, link) = (secrets.join("job"), home.join("link"));
         fs::set_permissions(&program, Permissions::from_mode(0o4755)).expect("root may");

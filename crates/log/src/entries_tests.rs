@@ -66,7 +66,7 @@ fn list_of_a_part_returns_that_part() {
 }
 
 #[test]
-fn list_of_plain_puts_takes_sixteen_bytes_an_entry_and_a_quarter() {
+fn entry_list_of_plain_puts_stays_within_memory_bound() {
     let mut list = EntryList::new();
     for number in 0..100_000u32 {
         let key_hash = kept(u64::from(number) << 20, 1);

@@ -52,7 +52,7 @@ fn life_and_power_cut(seed: u64) -> (u64, Vec<u8>) {
 }
 
 #[test]
-fn what_is_flushed_survives_and_runs_replay() {
+fn device_keeps_flushed_data_after_cut_and_replays_by_seed() {
     let mut images = BTreeSet::new();
     for seed in 0..200 {
         let first = life_and_power_cut(seed);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_and_takes_the_drives_time() {
+    fn bench_device_write_is_read_back_and_takes_drive_time() {
         let (runtime, device) = device(0);
         let mut block = Buffer::zeroed(4096);
         block[100] = 7;
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_drive_refuses_is_an_error_of_the_device() {
+    fn drive_refusal_is_reported_as_device_error() {
         let (runtime, device) = device(2);
         assert_eq!(device.geometry().placement_handles, 2);
         let write = |offset, handle| {

@@ -91,7 +91,7 @@ fn a_fast_drive_in_front_takes_the_writes() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused() {
+fn setup_that_does_not_fit_drive_is_refused() {
     let error = engine(&drive(0), &Setup { fill: 0.95, ..setup() }, &[skewed()], |_| {});
     let error = error.expect_err("it is too full");
     assert!(matches!(error, Error::TooFull { .. }) && error.is_usage(), "{error}");

@@ -62,7 +62,7 @@ fn cut_again(world: &mut World, random: &mut Random) {
 }
 
 #[test]
-fn whatever_a_power_cut_leaves_holds_what_was_acknowledged() {
+fn power_cut_image_holds_all_acknowledged_writes() {
     let of_each = std::env::var("ESKER_IMAGES").ok().map_or(8, |text| text.parse().expect("a number"));
     let mut checked = 0u64;
     for life in script::lives(2) {

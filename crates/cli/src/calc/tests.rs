@@ -225,7 +225,7 @@ fn opening_and_check_grow_with_the_keys() {
 }
 
 #[test]
-fn what_an_owner_may_not_expect_is_a_warning() {
+fn calc_warns_of_padding_wear_and_missing_options() {
     let warned = |words: &str| called(&format!("--keys 1g --key-size 16 {words}")).1.warnings;
     let one = |words: &str, part: &str| {
         let warnings = warned(words);

@@ -63,7 +63,7 @@ fn call(directory: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
 
 /// The long form is `tests/moving/run.py` with a million keys.
 #[test]
-fn redis_under_write_load_moves_there_and_back_without_differences() {
+fn redis_under_write_load_moves_both_ways_without_difference() {
     let is_there = |program: &str| Command::new(program).arg("--version").output().is_ok();
     if !is_there("redis-server") || !is_there("python3") {
         eprintln!("SKIPPED: redis-server or python3 is not installed");
@@ -81,7 +81,7 @@ fn redis_under_write_load_moves_there_and_back_without_differences() {
 }
 
 #[test]
-fn running_esker_is_copied_by_passes_and_differences_are_counted() {
+fn import_of_running_store_by_passes_counts_differences() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let (one, other) = (Serving::start(at, &["--dir", "one"]), Serving::start(at, &["--dir", "other"]));
@@ -188,7 +188,7 @@ fn value_that_fits_in_no_transaction_is_read_alone() {
 
 /// The first call copies to an empty target: a key that the source deletes before the second call is not a key of the target's own.
 #[test]
-fn passes_resumed_after_a_kill_delete_keys_that_the_source_deleted() {
+fn import_resumed_after_kill_deletes_keys_deleted_at_source() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     let (one, other) = (Serving::start(at, &["--dir", "one"]), Serving::start(at, &["--dir", "other"]));

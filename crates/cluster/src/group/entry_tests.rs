@@ -47,7 +47,7 @@ fn every_entry_is_decoded_as_it_was() {
 }
 
 #[test]
-fn cut_or_longer_entry_is_damage_and_changed_one_is_never_another_of_the_same_bytes() {
+fn entry_encoding_is_unique_and_cut_entry_is_damage() {
     let mut random = esker_simulated::SimRuntime::new(8).fork_random();
     for _ in 0..300 {
         let steps = steps(&mut random);

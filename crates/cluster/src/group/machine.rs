@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn entry_is_applied_in_order_with_origins_of_this_node_and_damage_stops_the_replica() {
+    fn machine_applies_steps_in_order_and_refuses_damaged_entry() {
         let notes = Arc::new(Notes::default());
         let machine = KeyspaceMachine {
             group: 3,

@@ -40,7 +40,7 @@ mod tests {
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn parts_wait_for_those_reserved_before_and_idle_time_is_not_saved() {
+    fn copy_pace_queues_parts_and_saves_no_idle_time() {
         let pace = CopyPace::new(1 << 20);
         assert_eq!(pace.reserve(1 << 19, MS(100)), MS(0));
         assert_eq!(pace.reserve(1 << 20, MS(100)), MS(500), "a part of another group");

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(healing.next_search(now + PAUSES.0 * 2), Some((3, covers)));
     }
     #[test]
-    fn searches_of_a_group_that_is_not_healed_take_a_tenth_of_the_time() {
+    fn search_of_unhealed_group_takes_tenth_of_time() {
         let (healing, mut now, mut searched) = (Healing::default(), Duration::ZERO, Duration::ZERO);
         healing.want_search(3);
         for _ in 0..20 {

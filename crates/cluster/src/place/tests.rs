@@ -101,7 +101,7 @@ fn balanced(fleet: &mut Fleet) -> usize {
 }
 
 #[test]
-fn groups_get_copies_and_a_new_node_gets_its_share_only_by_balancing() {
+fn new_node_gets_its_share_only_by_balancing() {
     let mut fleet = founded(3, 3);
     assert_eq!(settle(&mut fleet, |_| 0), usize::from(GROUPS) * 2 + 2);
     assert_eq!(loads(&fleet), [12, 12, 12]);
@@ -139,7 +139,7 @@ fn full_or_paused_nodes_get_no_copies() {
 }
 
 #[test]
-fn drained_node_is_emptied_and_orders_below_the_copies_are_refused() {
+fn drain_empties_node_and_is_refused_below_replica_count() {
     let mut fleet = founded(4, 3);
     settle(&mut fleet, |_| 0);
     balanced(&mut fleet);
@@ -210,7 +210,7 @@ fn copies_are_lowered_and_raised() {
 }
 
 #[test]
-fn leaders_are_spread_over_the_nodes_and_leave_a_node_that_is_drained() {
+fn leaders_spread_over_nodes_and_leave_drained_node() {
     let mut fleet = founded(5, 3);
     settle(&mut fleet, |_| 0);
     balanced(&mut fleet);

@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_is_decoded_and_a_cut_is_damage() {
+    fn codec_round_trips_and_refuses_cut_bytes() {
         let log_id = LogId::new(LeaderId { term: 7, node_id: 2 }, 1 << 40);
         let voters = vec![BTreeSet::from([1, 2, 3]), BTreeSet::from([2, 3, u64::MAX])];
         for payload in [

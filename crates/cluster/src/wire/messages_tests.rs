@@ -213,7 +213,7 @@ fn heartbeat_has_the_length_that_estimates_use() {
 }
 
 #[test]
-fn counts_beyond_the_bytes_are_refused_before_a_list_is_allocated() {
+fn count_beyond_message_bytes_is_refused() {
     // 2^32 - 1 entries, and 2^60 changes.
     let entries = [&[RAFT, 1, 1], &[0; 17][..], &[0, 0], &[0xFF; 4], &[0; 64]].concat();
     assert!(decode_request(entries.into()).is_none());

@@ -196,7 +196,7 @@ fn history(seed: u64, tiers: Tiers, writes: u64) -> (u64, BTreeMap<Bytes, Bytes>
 }
 
 #[test]
-fn three_stores_lose_no_write_and_read_no_old_value_through_crashes() {
+fn stores_lose_no_write_nor_read_old_value_through_crashes() {
     for seed in 0..6 {
         history(seed, if seed % 2 == 0 { Tiers::Fast } else { Tiers::Both }, 60);
     }
@@ -270,7 +270,7 @@ fn log_of_a_busy_group_is_purged_before_it_is_full() {
 
 /// A single voter loses power before each durable write or flush; what it acknowledged comes back from its floor and log.
 #[test]
-fn power_cut_at_any_flush_leaves_floor_and_log_with_everything_acknowledged() {
+fn single_voter_keeps_acknowledged_writes_after_any_power_cut() {
     for (seed, tiers) in [(1, Tiers::Fast), (2, Tiers::Both)] {
         let mut stores = Stores::new(seed, tiers, 0);
         stores.settings.floor_interval = Duration::from_millis(1);
@@ -351,7 +351,7 @@ async fn write_elsewhere(stores: &Stores, old: u64) {
 
 /// A node that restarts does not know that it promised its vote to the leader.
 #[test]
-fn node_that_has_restarted_votes_for_none_while_a_leader_may_have_a_lease() {
+fn restarted_node_votes_for_none_while_lease_may_be_held() {
     for seed in 0..12 {
         let mut stores = Stores::new(seed, Tiers::Fast, 0);
         let world = stores.world.clone();
@@ -461,7 +461,7 @@ fn write_that_another_leader_discards_ends_as_uncertain() {
 }
 
 #[test]
-fn group_is_cleared_on_all_nodes_and_readers_share_confirmations() {
+fn group_clear_reaches_all_nodes_and_reads_share_confirmations() {
     let mut stores = Stores::new(3, Tiers::Fast, 0);
     let world = stores.world.clone();
     world.run(async {

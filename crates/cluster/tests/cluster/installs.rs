@@ -111,7 +111,7 @@ fn late_first_part_does_not_begin_an_installation_anew() {
 }
 
 #[test]
-fn node_without_room_for_a_snapshot_becomes_a_member_and_tries_again() {
+fn node_without_room_for_snapshot_becomes_member_and_retries() {
     let mut stores = Stores::new(2, Tiers::Fast, 0);
     let world = stores.world.clone();
     world.run(async {
@@ -130,7 +130,7 @@ fn node_without_room_for_a_snapshot_becomes_a_member_and_tries_again() {
 }
 
 #[test]
-fn replica_that_was_stopped_during_an_installation_stays_stopped() {
+fn replica_stopped_during_installation_stays_stopped() {
     let mut stores = Stores::new(3, Tiers::Fast, 0);
     let world = stores.world.clone();
     world.run(async {

@@ -227,7 +227,7 @@ fn log_that_was_full_at_a_crash_is_purged_afterwards() {
 /// An idle group's entries are copied forward, so that a busy group never runs out of slots; slots that all groups need
 /// are refused, and the refusal ends with a purge.
 #[test]
-fn slots_are_freed_beside_an_idle_group_and_refused_only_when_all_are_needed() {
+fn log_frees_slots_beside_idle_group_and_refuses_when_full() {
     for seed in 0..10 {
         let world = SimRuntime::new(seed);
         let devices = Devices::new(&world, Tiers::Fast, 5);

@@ -192,7 +192,7 @@ fn removed_node_is_replaced_by_a_fourth() {
 }
 
 #[test]
-fn new_leader_sends_a_snapshot_to_the_node_that_it_needs_for_a_majority() {
+fn new_leader_sends_snapshot_to_node_needed_for_majority() {
     let mut machines = Machines::of(23, 1, 3, Tiers::Fast);
     let world = machines.world.clone();
     world.run(async {

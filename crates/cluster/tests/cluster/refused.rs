@@ -44,7 +44,7 @@ fn member_of_a_cluster_is_not_opened_alone() {
 
 /// The number of segments is a maximum, because the size of a device is known only when it is opened.
 #[test]
-fn log_takes_a_quarter_of_a_small_tier_and_a_smaller_one_is_refused() {
+fn log_fits_small_tier_and_is_refused_on_smaller_one() {
     let world = SimRuntime::new(3);
     let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
     let mut devices = Devices::new(&world, Tiers::Fast, 1000);

@@ -102,7 +102,7 @@ fn node_whose_store_failed_leads_no_group() {
 
 /// Each group may have entries of several values on their way, which the log cannot hold for all groups.
 #[test]
-fn writes_of_all_groups_at_once_stop_no_replica_with_a_short_log() {
+fn short_log_stops_no_replica_when_all_groups_write() {
     let machines = Machines::with_log(22, 12, 3, Tiers::Both, 6);
     let world = machines.world.clone();
     world.run(async {

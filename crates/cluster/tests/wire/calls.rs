@@ -77,7 +77,7 @@ async fn dropped_call_frees_its_slot() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slow_receiver_bounds_memory_on_both_sides_and_delays_no_heartbeat() {
+async fn slow_receiver_has_bounded_memory_and_delays_no_heartbeat() {
     const INCOMING: usize = 256 << 10;
     const OUTGOING: usize = 1 << 20;
     let [one, two] = nodes(|_| {

@@ -125,7 +125,7 @@ async fn silent_peers_are_closed_and_their_number_is_bounded() {
 }
 
 #[tokio::test]
-async fn peer_that_stops_within_a_request_is_closed_and_its_memory_freed() {
+async fn peer_stopped_within_request_is_closed_and_its_memory_freed() {
     let mut short = settings();
     short.limits.silence_max = Duration::from_millis(1500);
     let one = lone(short).await;

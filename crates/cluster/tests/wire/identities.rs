@@ -56,7 +56,7 @@ async fn rolled_back_disk_is_refused_also_after_a_restart_of_the_peer() {
 
 /// The peer has seen node 2 after its fifth start, and knows that 60 records of its log were durable.
 #[tokio::test]
-async fn disk_without_its_last_start_or_records_is_refused_also_after_a_restart_of_the_peer() {
+async fn disk_rolled_back_is_refused_even_by_restarted_peer() {
     let one = lone().await;
     let two = Node::start(settings(), identity(2)).await;
     two.wire.set_nodes(vec![one.record()]);

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones_go_whole_and_all_at_once_where_there_are_no_short_ones() {
+    fn scheduler_sends_long_operations_whole_without_short_ones() {
         let mut scheduler = at_rest();
         for number in 0..10 {
             scheduler.wait(number);

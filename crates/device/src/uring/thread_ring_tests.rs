@@ -198,7 +198,7 @@ fn a_future_that_wakes_itself_once_costs_no_turn() {
 
 /// A thread that leaves `block_on` leaves no operation on its ring, because no thread would reap it.
 #[test]
-fn what_is_in_flight_completes_before_the_thread_leaves() {
+fn operation_in_flight_completes_before_thread_leaves_ring() {
     let directory = tempfile::tempdir().unwrap();
     let Some(device) = device(&directory) else { return };
     for _ in 0..50 {

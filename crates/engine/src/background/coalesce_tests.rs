@@ -52,7 +52,7 @@ fn shown(lane: &Lane) -> (usize, bool) {
 
 /// Otherwise it could be removed from the index as expired, and no longer hide the record being written out.
 #[test]
-fn what_waits_behind_a_memtable_that_is_written_out_is_not_looked_at() {
+fn memtable_behind_one_being_flushed_yields_no_open_entries() {
     let bench = bench();
     bench.run(async {
         let lane = &bench.writer.lane;
@@ -136,7 +136,7 @@ fn puts_wait_for_the_next_memtable_when_this_one_is_full() {
 
 /// The newest version must be copied, because the record that superseded it is not durable yet; earlier versions never.
 #[test]
-fn of_a_key_written_again_meanwhile_only_the_newest_version_is_copied() {
+fn coalescer_copies_only_newest_version_of_rewritten_key() {
     let bench = bench();
     let mut third = 0;
     bench.run(async {

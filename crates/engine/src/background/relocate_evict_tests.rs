@@ -5,7 +5,7 @@ use super::*;
 /// An evicted record leaves the index when the end of its slot is marked free, durably, and not before, because otherwise a
 /// crash could bring back a key that a client has seen absent.
 #[test]
-fn what_is_evicted_is_found_until_its_slot_is_marked() {
+fn evicted_record_stays_in_index_until_slot_end_is_marked() {
     let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(31) }, 3);
     let victim = filled.sealed()[0];
     let bench = &filled.bench;
@@ -42,7 +42,7 @@ fn what_is_evicted_is_found_until_its_slot_is_marked() {
 /// An evicted record leaves a tombstone if an older version may still be on the device, because the next opening would find
 /// that version; and none if there never was one.
 #[test]
-fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
+fn eviction_of_record_hiding_older_version_leaves_tombstone() {
     let mut filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(32) }, 1);
     let older = filled.sealed()[0];
     let hidden: Vec<String> = filled.keys.keys().cloned().collect();
@@ -83,7 +83,7 @@ fn what_is_evicted_leaves_a_tombstone_if_it_hides_an_older_version() {
 
 /// A failed relocation leaves copies that the index does not point at. The next opening finds them.
 #[test]
-fn what_is_evicted_leaves_a_tombstone_if_a_copy_of_it_was_left() {
+fn eviction_of_record_with_leftover_copy_leaves_tombstone() {
     let filled = Filled::new(Plan { when_full: WhenFull::Evict, ..Plan::new(33) }, 3);
     let (first, second) = (filled.sealed()[0], filled.sealed()[1]);
     let Bench { space, .. } = &filled.bench;
@@ -168,7 +168,7 @@ fn tombstones(filled: &Filled) -> usize {
 }
 
 #[test]
-fn evicted_record_with_a_tombstone_is_dropped_although_its_segment_stays() {
+fn evicted_record_with_tombstone_is_dropped_if_segment_stays() {
     for is_damaged in [false, true] {
         let (mut filled, slot, entries) = two_versions(41);
         filled.forget_memory(slot);

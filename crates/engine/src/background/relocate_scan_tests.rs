@@ -290,7 +290,7 @@ fn log_scan_beside_changes_returns_each_version_once() {
 
 /// The slot is freed, and used for another segment, while a scan reads it.
 #[test]
-fn log_scan_of_a_segment_that_is_freed_meanwhile_finds_no_damage() {
+fn log_scan_of_segment_freed_meanwhile_reports_no_damage() {
     let filled = Filled::new(slow(43), 4);
     filled.sealed().into_iter().for_each(|slot| filled.forget_memory(slot));
     let victim = filled.sealed()[0];

@@ -251,7 +251,7 @@ fn a_delete_during_the_copy_wins() {
 }
 
 #[test]
-fn what_expires_during_the_copy_does_not_come_back() {
+fn record_expired_during_relocation_does_not_come_back() {
     for seed in 0..5 {
         // A flush takes long enough for the expiry and a sweep to happen meanwhile.
         let bench = Plan { flush_takes: Some(Duration::from_secs(60)), ..slow(seed) };
@@ -282,7 +282,7 @@ fn what_expires_during_the_copy_does_not_come_back() {
 }
 
 #[test]
-fn without_room_in_the_middle_what_was_copied_is_used_and_the_rest_stays() {
+fn relocation_out_of_room_keeps_copies_and_leaves_the_rest() {
     for seed in 0..5 {
         let mut filled = Filled::new(slow(seed), 3);
         let [first, second, _] = filled.sealed()[..] else { panic!("three were sealed") };
@@ -320,7 +320,7 @@ fn without_any_room_nothing_changes() {
 }
 
 #[test]
-fn a_victim_with_a_damaged_record_is_kept_and_the_others_are_moved() {
+fn relocation_keeps_damaged_record_and_moves_the_others() {
     for seed in 0..5 {
         let filled = Filled::new(slow(seed), 2);
         let (victim, tier) = (filled.sealed()[0], filled.bench.space.first_tier());
@@ -358,7 +358,7 @@ fn a_copy_that_cannot_be_written_leaves_the_victim_as_it_was() {
 
 /// Otherwise a power failure could take the newer version from the device's cache, and the older one with its segment.
 #[test]
-fn what_displaced_a_victims_records_is_durable_before_it_is_freed() {
+fn victim_is_freed_after_newer_versions_are_durable() {
     for seed in 0..5 {
         let filled = Filled::new(slow(seed), 2);
         let (victim, bench) = (filled.sealed()[0], &filled.bench);

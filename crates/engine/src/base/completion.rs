@@ -199,7 +199,7 @@ mod tests {
 
     /// The last announcement comes right after the condition was evaluated.
     #[test]
-    fn what_is_announced_while_it_is_asked_counts() {
+    fn announcement_during_condition_check_is_not_missed() {
         let announcement = Announcement::new();
         let (open, next) = announcement.ask(|| {
             let open = true;

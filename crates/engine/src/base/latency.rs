@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_before_a_snapshot_is_not_counted_since_it() {
+    fn histogram_since_snapshot_excludes_earlier_counts() {
         let histogram = Histogram::default();
         histogram.record(Duration::from_secs(1), 2);
         let before = histogram.snapshot();

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_is_told_that_nobody_collects_any_more() {
+    fn requests_fail_answers_waiters_before_and_after_look() {
         let requests = Requests::default();
         let before = requests.ask();
         requests.look();

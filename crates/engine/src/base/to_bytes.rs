@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_bytes_are_kept_in_is_taken() {
+    fn to_bytes_accepts_all_byte_containers() {
         let (vec, string, bytes) = (b"key".to_vec(), "key".to_string(), Bytes::from_static(b"key"));
         for bytes in [
             given(&vec),
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_owned_is_not_copied_and_bytes_are_shared() {
+    fn to_bytes_moves_owned_data_and_shares_bytes() {
         let (vec, string, bytes) = (vec![1u8; 100], "k".repeat(100), Bytes::from(vec![2u8; 100]));
         let (at_vec, at_string, at_bytes) = (vec.as_ptr(), string.as_ptr(), bytes.as_ptr());
         assert_eq!(given(&bytes).as_ptr(), at_bytes);

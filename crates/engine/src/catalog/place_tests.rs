@@ -82,6 +82,6 @@ fn every_interleaving_with_a_reuse_of_the_slot_finds_the_key() {
 
 /// The key is written again, to its previous location: the pointer is the same, the segment is not.
 #[test]
-fn every_interleaving_with_a_return_to_the_same_place_finds_the_key() {
+fn key_returning_to_same_place_is_found_in_every_interleaving() {
     relocating(|world| world.swing(0), &[1, 2, 3]);
 }

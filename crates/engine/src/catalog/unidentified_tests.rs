@@ -248,7 +248,7 @@ fn older_record_elsewhere_does_not_hide_damage() {
 }
 
 #[test]
-fn readable_record_in_a_lost_segment_and_unreadable_one_elsewhere_are_damage() {
+fn key_of_lost_segment_or_unreadable_record_is_in_damage() {
     let shared = Shared::new(65, true);
     let (key, second) = (&shared.alike[0], "key of a third slot");
     shared.put(second, 2);
@@ -267,7 +267,7 @@ fn readable_record_in_a_lost_segment_and_unreadable_one_elsewhere_are_damage() {
 }
 
 #[test]
-fn deleted_key_of_a_lost_segment_is_forgotten_and_a_later_put_is_not() {
+fn damage_of_deleted_key_is_forgotten_and_later_put_is_kept() {
     let shared = Shared::new(66, true);
     let [deleted, again, beside] = &shared.alike[..] else { panic!("three were taken") };
     // Each is the first record of its slot or in the side table: the other one is compared in memory.
@@ -348,7 +348,7 @@ fn segment_that_becomes_readable_again_is_not_lost() {
 
 /// `verify_unreadable` drops no record that may be current.
 #[test]
-fn scan_reports_an_unreadable_record_unless_its_own_key_displaced_it() {
+fn scan_reports_unreadable_record_unless_own_key_displaced_it() {
     for is_own in [false, true] {
         let shared = Shared::new(68, false);
         let (key, other) = (&shared.alike[0], &shared.alike[1]);

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn granule_is_at_most_64_bytes_and_leaves_small_tables_room_to_double() {
+    fn granule_grows_with_limit_and_leaves_index_room_to_double() {
         let segment_bytes = 16 << 20;
         let granule = |limit_bytes| granule_for(limit_bytes, segment_bytes);
         assert_eq!([64 << 30, 128 << 30, (128 << 30) + 1].map(granule), [4, 4, 8]);

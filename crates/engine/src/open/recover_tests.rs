@@ -230,7 +230,7 @@ fn the_newest_version_of_each_key_wins_wherever_it_lies() {
 }
 
 #[test]
-fn what_was_cleared_is_not_found() {
+fn recovery_skips_records_before_clear() {
     let mut left = Left::new();
     left.sealed(left.begin(10, 0, Stream::LANE).put("a", 1).put("b", 2).put("c", 3).frame(true));
     left.superblock.cleared.clear(Keyspace::FIRST, 2);
@@ -341,7 +341,7 @@ fn where_a_segment_ended_is_told_by_the_next_one_alone() {
 }
 
 #[test]
-fn behind_a_damaged_summary_the_records_are_found_by_their_frames() {
+fn recovery_finds_records_by_frames_if_summary_is_damaged() {
     for behind in [0, 9, 17] {
         let left = Left::new();
         let segment = left.begin(10, 3, Stream::LANE).put("a", 1).frame(true).put("b", 2).frame(true);

@@ -16,7 +16,7 @@ fn slots(used: u32, free: impl IntoIterator<Item = u32>) -> Allocation {
 }
 
 #[test]
-fn what_was_freed_a_moment_ago_is_taken_first_and_not_discarded() {
+fn slot_freed_last_is_taken_first_and_not_discarded() {
     let mut slots = slots(8, [1]);
     slots.forget_unknown();
     slots.freed(5, at(1));
@@ -32,7 +32,7 @@ fn what_was_freed_a_moment_ago_is_taken_first_and_not_discarded() {
 }
 
 #[test]
-fn what_is_being_discarded_cannot_be_taken() {
+fn slot_being_discarded_cannot_be_taken() {
     let mut slots = slots(10, []);
     slots.freed(4, at(0));
     assert_eq!(
@@ -61,7 +61,7 @@ fn unknown_slots_are_looked_at_once() {
 }
 
 #[test]
-fn what_the_file_system_has_no_room_for_cannot_be_taken() {
+fn slot_without_file_system_room_cannot_be_taken() {
     let mut slots = Allocation::new(10, true);
     slots.restore(6, [1, 4].into());
     slots.begin_discards(0);

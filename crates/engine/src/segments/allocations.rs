@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn slot_that_was_never_used_is_taken_once_although_it_was_given_back() {
+    fn unused_slot_given_back_is_taken_once() {
         let mut slots = of(&[2, 4]);
         // An opening examined slots 2 to 5, and found nothing.
         slots.restore(&[2, 0], [0].into());

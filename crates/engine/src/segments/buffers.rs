@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readers_do_not_keep_a_segment_from_being_added_or_its_memory_from_being_parked() {
+    fn readers_block_neither_segment_add_nor_memory_parking() {
         let (pool, buffered) = (MemoryPool::new(Backing::Anonymous, 1 << 16, 1), BufferedSegments::default());
         let segment = |segment, buffer| BufferedSegment { tier: TierName::Fast, slot: 0, segment, buffer };
         let piece = pool.take(&buffered).unwrap().unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_segment_notes_its_records_in_the_list_of_the_one_before() {
+    fn segment_reuses_entry_list_of_parked_segment() {
         let secret = Secret { digest_key: [1, 2], salt: 3 };
         let shape = SegmentShape {
             tier: TierName::Fast,

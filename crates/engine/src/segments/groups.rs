@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_knows_a_superblock_or_there_are_few() {
+    fn groups_are_single_if_superblock_is_unknown_small_or_few() {
         assert!(Groups::new(None, 32 << 20, 1000).are_single());
         assert!(Groups::new(Some(16 << 20), 32 << 20, 1000).are_single());
         assert!(Groups::new(Some(6 << 30), 32 << 20, 100).are_single());

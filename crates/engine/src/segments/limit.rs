@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_memtables_takes_what_live_records_leave_plenty_of() {
+    fn waiting_slots_grow_with_slots_left_up_to_twice_memtables() {
         assert_eq!(
             [0, 100, 240, 255].map(|left| waiting_slots(left, 15)),
             [0; 4],

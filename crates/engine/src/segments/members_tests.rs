@@ -17,7 +17,7 @@ fn joined(devices: &[MemoryDevice]) -> Striped {
 
 /// The first opening fails at one device while its writes to the other are slow; the second one writes another superblock.
 #[test]
-fn failed_update_of_one_device_leaves_no_write_in_flight_on_another() {
+fn failed_update_of_one_device_leaves_no_write_on_another() {
     for failing in [0, 1] {
         let plan = Plan { slow: true, ..Plan::new(failing as u64) };
         let devices = [plan.device(), plan.device()];

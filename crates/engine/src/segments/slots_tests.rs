@@ -316,7 +316,7 @@ fn overwritten_segment_is_chosen_by_its_live_bytes() {
 }
 
 #[test]
-fn excluded_segment_is_a_candidate_again_when_more_of_it_is_dead() {
+fn excluded_segment_is_candidate_again_once_more_is_dead() {
     let (slots, at) = spread(1000, false);
     let has = |slot| slots.least_live(u64::MAX, (1000, usize::MAX), false, |_, _| true).contains(&slot);
     assert!(has(at[500]));

@@ -97,7 +97,7 @@ fn every_damaged_bit_of_a_header_is_noticed() {
 }
 
 #[test]
-fn what_is_no_boot_id_is_unknown() {
+fn boot_id_that_is_malformed_or_zero_is_unknown() {
     let known = parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1aa\n").expect("a boot id");
     assert_eq!(parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1aa\n"), Some(known));
     assert_ne!(parse_boot_id(b"7d9e3b0c-5b1c-4c7c-9f0e-2a51c8f7f1ab\n"), Some(known));
@@ -109,7 +109,7 @@ fn what_is_no_boot_id_is_unknown() {
 /// The page cache holds what the process wrote before it died only if the machine ran since; and records of an earlier opening
 /// were recovered by the one after it, and may have been overwritten since.
 #[test]
-fn only_what_the_last_opening_wrote_since_the_machine_was_started_counts() {
+fn staging_records_count_only_from_last_opening_and_boot() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("staging");
     let file = PrivateFile::open(&path).expect("it is made");

@@ -186,7 +186,7 @@ fn a_file_is_long_enough_before_its_superblock_covers_a_slot() {
 }
 
 #[test]
-fn slots_of_a_device_read_as_free_before_its_superblock_covers_them() {
+fn slots_read_as_free_before_superblock_covers_them() {
     let mut covered = 0;
     for (seed, moment) in (0..).zip(moments()) {
         let store = Store::new(slow(seed, &[TierName::Capacity]));

@@ -4,7 +4,7 @@ use crate::testing::{Plan, SEGMENT_BYTES, UNIT_BYTES};
 
 /// For all discard granularities of a device, and all alignments of a slot.
 #[test]
-fn what_may_be_discarded_of_a_slot_leaves_its_markers() {
+fn discard_range_of_slot_leaves_its_markers() {
     let plan = Plan::new(1);
     let tier = plan.tier(TierName::Capacity, &plan.device());
     for piece in [UNIT_BYTES, 4096, 16 << 10, 24 << 10, SEGMENT_BYTES, 4 * SEGMENT_BYTES] {

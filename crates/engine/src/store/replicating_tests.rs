@@ -53,7 +53,7 @@ fn update_of_an_earlier_term_is_refused() {
 }
 
 #[test]
-fn nothing_is_proposed_without_a_term() {
+fn writes_without_term_propose_no_entry() {
     let node = Node::new(1);
     (1..=3).for_each(|group| node.fake.set_term(group, None));
     let (put, update) = (node.store.put("a", "1"), node.store.increment("a", 1));
@@ -150,7 +150,7 @@ fn keys_of_several_groups_are_refused() {
 }
 
 #[test]
-fn conditions_hold_under_the_reservation_and_versions_are_refused() {
+fn conditions_hold_under_reservation_and_versions_are_refused() {
     let node = Node::new(1);
     let absent = WriteOptions::new().condition(Condition::IfAbsent);
     let puts = node.run(join_all((0..4).map(|_| node.store.put_with("a", "1", absent))));
@@ -283,7 +283,7 @@ fn replay_from_an_earlier_point_ends_in_the_same_state() {
 
 /// Write amplification is a ratio to what this node was given, by clients or by a leader.
 #[test]
-fn what_is_applied_is_counted_whoever_leads() {
+fn activity_counts_changes_applied_by_client_or_leader() {
     let node = Node::new(1);
     node.run(async {
         node.store.put("a1", "123456").await.expect("it is put");
@@ -300,7 +300,7 @@ fn what_is_applied_is_counted_whoever_leads() {
 
 /// All copies delete the key, so that a copy which shows it again is wrong, not only damaged.
 #[test]
-fn committed_delete_of_unreadable_record_holds_when_reads_recover() {
+fn delete_of_unreadable_record_holds_when_reads_recover() {
     for seed in 0..4 {
         let node = Node::new(seed);
         let group = 1 + b'k' % GROUPS;

@@ -323,7 +323,7 @@ fn a_flush_covers_what_was_acknowledged_before_it() {
 }
 
 #[test]
-fn what_is_acknowledged_from_memory_is_durable_in_time() {
+fn write_acknowledged_from_memory_is_durable_in_time() {
     let slack = Duration::from_millis(2);
     let period = Duration::from_millis(50);
     for (durability, within) in [(Durability::None, MAX_UNWRITTEN), (Durability::Periodic(period), period)] {

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_tried_in_vain_is_tried_seldom_and_of_its_length_only() {
+    fn compression_that_fails_is_retried_rarely_for_that_length() {
         let compressing = Compressing::default();
         let (noise, zeros) = (noise(4096), vec![0; 4096]);
         assert_eq!(compressed(&compressing, &noise, 1000), 0);
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_that_is_too_long_is_refused_before_its_values_are_compressed() {
+    fn batch_too_long_is_refused_before_compression() {
         let bench = Plan::new(1).build();
         bench.start();
         bench.writer.changeable.set_compression(Compression::Lz4);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn short_values_and_those_of_a_store_that_does_not_are_left_alone() {
+    fn compression_skips_short_values_and_stores_with_it_off() {
         let compressing = Compressing::default();
         let zeros = vec![0; 4096];
         assert_eq!(compressed(&compressing, &zeros[..VALUE_BYTES_MIN - 1], 5), 0);

@@ -34,7 +34,7 @@ fn live_bytes(catalog: &Catalog) -> u64 {
 }
 
 #[test]
-fn what_is_live_is_known_after_a_clear_of_one_database() {
+fn live_bytes_are_known_after_clear_of_one_database() {
     for hash_bits in [None, Some(4)] {
         let bench = started(Plan { hash_bits, ..Plan::new(1) });
         bench.run(async {
@@ -69,7 +69,7 @@ fn what_is_live_is_known_after_a_clear_of_one_database() {
 /// A write that begins before a swap is acknowledged takes effect before or after it: keys present when the swap is
 /// acknowledged stay, unless the write is to the other keyspace.
 #[test]
-fn what_is_written_around_a_swap_lands_in_its_database() {
+fn write_around_swap_lands_in_its_database() {
     let (mut before, mut after) = (0, 0);
     for seed in 0..120 {
         let bench = started(Plan { slow: true, ..Plan::new(seed) });
@@ -129,7 +129,7 @@ fn what_is_written_around_a_swap_lands_in_its_database() {
 
 /// A writer that waits for its keys during a swap holds the keys of the keyspace that its database has afterwards.
 #[test]
-fn what_waits_for_a_swap_reserves_the_keys_of_its_new_keyspace() {
+fn writer_waiting_for_swap_reserves_keys_of_new_keyspace() {
     for kind in 0..3 {
         let bench = started(Plan { slow: true, ..Plan::new(kind) });
         let (catalog, writer) = (&bench.catalog, &bench.writer);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_set_is_what_comes_out() {
+    fn live_options_return_last_value_set() {
         let changeable = Changeable::new(Durability::Sync, Compression::Lz4, None, None);
         assert_eq!((changeable.durability(), changeable.background_bytes_per_s()), (Durability::Sync, 0));
         let periods =

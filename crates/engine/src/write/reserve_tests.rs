@@ -23,7 +23,7 @@ fn those_who_want_a_key_have_it_in_their_order() {
 }
 
 #[test]
-fn who_wants_all_keys_waits_for_those_before_and_for_nobody_later() {
+fn reservation_of_all_keys_waits_only_for_earlier_requests() {
     let reservations = Reservations::default();
     let (one, two) = (reservations.take(vec![1]), reservations.take(vec![2]));
     let all = reservations.take_all();
@@ -77,7 +77,7 @@ fn a_place_that_is_given_up_keeps_the_order_of_the_others() {
 }
 
 #[test]
-fn what_is_free_of_many_keys_is_reserved_and_the_rest_left_to_others() {
+fn reservation_of_many_keys_takes_only_free_ones() {
     let reservations = Reservations::default();
     let other = reservations.take(vec![2]);
     let plain = reservations.share(vec![5]);
@@ -96,7 +96,7 @@ fn what_is_free_of_many_keys_is_reserved_and_the_rest_left_to_others() {
 
 /// Any sequence of requests and releases: no two conflicting requests hold at once, and in the end every request was granted.
 #[test]
-fn whatever_comes_nobody_shares_what_is_exclusive_and_everybody_has_a_turn() {
+fn reservations_never_conflict_and_all_are_granted() {
     let mut state = 0x1234_5678_9abc_def1u64;
     let mut random = |below: u64| {
         state ^= state << 13;

@@ -74,7 +74,7 @@ fn scan_sees_a_key_that_returns_to_its_slot() {
 
 /// One of two keys of a slot returns to it while the other is in the side table, so neither is found to be hidden.
 #[test]
-fn scan_sees_a_key_that_returns_while_the_other_is_in_the_side_table() {
+fn scan_sees_key_returning_while_other_is_in_side_table() {
     let index = Index::new(IndexOptions { hash_bits: Some(6), ..Default::default() });
     let pointer = |n: u64| Pointer::new(n).unwrap();
     index.publish(spread(0), pointer(1), |_| Occupant::OtherKey);

@@ -100,7 +100,7 @@ fn segments_that_are_freed_while_they_are_read_are_not_damaged() {
 }
 
 #[test]
-fn segments_that_are_freed_before_the_second_look_are_not_damaged() {
+fn segments_freed_before_second_check_are_not_damaged() {
     let mut bytes = small_records(false);
     damage(&mut bytes);
     let busy = Busy::new(bytes);
@@ -111,7 +111,7 @@ fn segments_that_are_freed_before_the_second_look_are_not_damaged() {
 }
 
 #[test]
-fn what_is_damaged_beside_them_is_told() {
+fn damage_beside_freed_segments_is_reported() {
     let healthy = small_records(false);
     let mut bytes = healthy.clone();
     damage(&mut bytes);

@@ -277,7 +277,7 @@ fn search_of_a_large_drive_reads_a_few_positions_for_each_slot() {
 }
 
 #[test]
-fn store_of_the_first_segment_counts_although_another_is_found_before() {
+fn store_of_first_segment_counts_if_another_is_found_before() {
     let (behind, first, mut drive) = (of_long_segments(9), of_long_segments(10), LargeDrive::new());
     // A longer segment could begin in slot 40,032, so it is searched before the other.
     drive.put(&behind, 40_032);

@@ -83,7 +83,7 @@ fn changing() -> Changing {
 }
 
 #[test]
-fn what_moved_since_the_summaries_were_read_is_looked_up_again() {
+fn view_looks_up_records_moved_after_summaries_were_read() {
     let device = Arc::new(changing());
     let view = StoreView::over(vec![device.clone()]).expect("it is a store");
     let mut found = BTreeMap::new();

@@ -17,7 +17,7 @@ fn refusal(tiers: &[Arc<Vec<u8>>]) -> String {
 }
 
 #[test]
-fn what_is_no_store_is_refused_in_one_line() {
+fn open_of_non_store_is_refused_in_one_line() {
     let two = make(true, true, 3).tiers;
     let one = make(false, true, 4).tiers;
     assert!(refusal(&[]).contains("no store was named"));

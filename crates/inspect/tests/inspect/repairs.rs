@@ -38,7 +38,7 @@ impl ReadAt for Failing {
 }
 
 #[test]
-fn a_repair_that_fails_leaves_nothing_in_the_way_of_the_next_one() {
+fn failed_repair_leaves_no_file_that_blocks_the_next_one() {
     let made = make(false, true, 12);
     let directory = tempfile::tempdir().expect("a directory for the test");
     let to = directory.path().join("to");
@@ -95,7 +95,7 @@ fn each_tier_keeps_its_name_in_whatever_order_they_are_given() {
 
 /// After a repair by another user, the service can still open the store.
 #[test]
-fn a_store_that_is_repaired_in_place_keeps_its_owner_and_its_rights() {
+fn store_repaired_in_place_keeps_owner_and_mode() {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let path = directory.path().join("store");
     let options = || Options::directory(&path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);
@@ -210,7 +210,7 @@ fn a_repair_makes_nothing_where_a_link_leads_to() {
 /// The data file of a store in a directory: the staging file beside it belongs to the old store, and
 /// moves with it.
 #[test]
-fn a_file_that_is_repaired_in_place_leaves_its_staging_file_to_the_old_one() {
+fn file_repaired_in_place_moves_staging_file_with_old_store() {
     let directory = tempfile::tempdir().expect("a directory for the test");
     let path = directory.path().join("store");
     let options = || Options::directory(&path).segment_bytes(128 << 10).capacity_limit_bytes(16 << 20);

@@ -241,7 +241,7 @@ fn every_flipped_bit_of_a_record_is_noticed() {
 /// A part of the bytes read may be older than the rest: a block whose write was lost. An older value of the same key in
 /// the same place must not be accepted as the current one.
 #[test]
-fn an_older_value_of_the_same_key_in_the_same_place_does_not_verify() {
+fn older_value_of_same_key_and_place_does_not_verify() {
     for bytes in [100, 600] {
         let (older, newer) = (vec![1; bytes], vec![2; bytes]);
         let old = bytes_of(&put(b"key", &older, 5), 9, 4160);
@@ -292,7 +292,7 @@ fn a_value_of_another_store_does_not_verify() {
 }
 
 #[test]
-fn what_is_not_known_is_refused() {
+fn record_with_unknown_flags_is_refused() {
     let whole = bytes_of(&put(b"key", b"value", 5), 9, 64);
     // No kind, without and with an expiry, and a value with the long flag.
     for flags in [0, 1 << 2, 1 << 5 | 1] {

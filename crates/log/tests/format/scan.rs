@@ -215,7 +215,7 @@ fn void_frames_behind_a_sealed_tail_stay_void() {
 }
 
 #[test]
-fn frames_of_another_segment_or_store_or_an_older_epoch_are_not_taken() {
+fn scan_ignores_frames_of_other_segment_store_or_older_epoch() {
     let old = write(small(), name(7), FRAMES, |i, offsets| offsets[i]);
     let older = write(small(), esker_log::SegmentName { epoch: 4, ..name(8) }, FRAMES, |i, o| o[i]);
     let written = write(small(), name(8), 2, |i, offsets| offsets[i]);
@@ -344,7 +344,7 @@ fn a_tail_that_is_known_from_elsewhere_proves_the_last_frame() {
 }
 
 #[test]
-fn what_lies_in_the_wrong_place_proves_what_it_says() {
+fn page_in_wrong_place_still_proves_frames_durable() {
     // The page of the last frame, which proves the frames before it durable, and the page of one of these are swapped.
     let written = durable();
     let (first, last) = (&written.frames[FRAMES - 2], &written.frames[FRAMES - 1]);

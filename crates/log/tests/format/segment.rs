@@ -234,7 +234,7 @@ fn a_record_without_room_is_not_appended() {
 
 /// The identity of the tier is behind the first frame's header, and nowhere else.
 #[test]
-fn identity_is_in_the_first_frame_and_every_flipped_bit_of_it_is_noticed() {
+fn segment_identity_is_in_first_frame_and_detects_bit_flips() {
     let identity =
         TierIdentity { store_id: 7 << 100 | 8, device_id: 9 << 90 | 1, has_peer: true, data_offset: 4 << 20 };
     let shape = SegmentShape { identity, ..shape(1 << 20, 4096, 64) };

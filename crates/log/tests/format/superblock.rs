@@ -147,7 +147,7 @@ fn values_and_earlier_stores_are_not_taken_for_superblocks() {
 }
 
 #[test]
-fn what_another_store_left_between_the_copies_is_not_newer() {
+fn superblock_copy_of_another_store_is_not_newer() {
     let mine = superblock(65_536, 3);
     let mut bytes = full(&mine);
     let foreign = Superblock { store_id: 99, ..superblock(4096, 1000) };

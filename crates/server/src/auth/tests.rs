@@ -79,7 +79,7 @@ fn write(path: &Path, users: &[Row<'_>]) {
 }
 
 #[tokio::test]
-async fn without_users_everybody_is_the_default_user_with_any_password() {
+async fn default_user_accepts_any_password_if_no_users_exist() {
     let users = open(&Access::default()).unwrap();
     assert_eq!(users.unnamed().unwrap().name(), "default");
     assert!(users.admit(b"default", b"whatever", &HERE).await.is_some());
@@ -183,7 +183,7 @@ async fn a_reload_changes_rights_and_logs_out_whose_password_changed() {
 }
 
 #[test]
-fn files_that_are_wrong_are_refused_with_a_reason_and_without_the_hash() {
+fn users_file_with_error_is_refused_without_showing_hash() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
     let costly = |costs: &str| {
@@ -229,7 +229,7 @@ fn the_file_is_for_its_owner() {
 }
 
 #[test]
-fn nothing_that_is_printed_shows_a_secret() {
+fn debug_output_of_users_shows_no_secret() {
     let users = open(&with_password("open sesame")).unwrap();
     let access = with_password("open sesame");
     for shown in [format!("{users:?}"), format!("{access:?}")] {

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_word_means_something_and_is_answered_with_while_it_does() {
+    fn policy_words_map_to_when_full_and_back() {
         for word in WHEN_FULL_WORDS {
             let means = when_full_of(&word.to_uppercase()).expect(word);
             let policy = Policy::new(Some(word));

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_greedy_leaves_as_much_to_others() {
+    fn origin_takes_at_most_half_of_remaining_floors() {
         let floors = Floors::new(120, 1200);
         assert_eq!(greedy(&floors, Pool::Kept, origin(1)), 60);
         assert_eq!(greedy(&floors, Pool::Kept, origin(2)), 30);

@@ -87,7 +87,7 @@ async fn small_pieces_wait_for_their_floor() {
 }
 
 #[tokio::test]
-async fn who_comes_finds_room_whatever_others_hold() {
+async fn budget_keeps_room_for_new_origin_if_others_hold_all() {
     let budget = Budget::new(100 << 10, 100 << 10, WAIT);
     let pieces = Pieces::new(budget.clone(), 0);
     let refused = pieces.take(76 << 10).await.unwrap_err();

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_is_counted_until_it_is_read() {
+    fn waiting_frames_are_counted_until_they_are_read() {
         let waiting = Arc::new(Waiting::default());
         let mut frames = Frames::new((), waiting.clone());
         waiting.reader_began();

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_has_the_most_makes_room_for_a_newcomer() {
+    async fn http_newcomer_displaces_connection_of_largest_origin() {
         let mut places = HttpConnections::default();
         let single: Vec<_> = (100..120).map(|last| come(&mut places, last)).collect();
         let flood: Vec<_> = (0..44).map(|n| come(&mut places, 1 + n / 15)).collect();

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_must_log_in_must_do_it_now_too() {
+    async fn login_is_required_while_store_is_loading() {
         let closed = Access { password: Some(Password::new("right")), ..Access::default() };
         let none = "-NOAUTH Authentication required.\r\n";
         let heard = told(b"PING\r\nINFO\r\nCLIENT ID\r\nSELECT 0\r\nQUIT\r\n", 4096, &closed).await;
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_breaks_the_protocol_must_go() {
+    async fn protocol_error_while_loading_closes_connection() {
         let free = Access::default();
         let broken = "-ERR Protocol error: ";
         assert_eq!(told(&[b'x'; 100_000], 4096, &free).await, format!("{broken}too big inline request\r\n"));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_described_command_is_served_by_its_name_or_refused_by_the_table() {
+    fn described_command_is_served_or_refused_by_table() {
         let mut served = 0;
         for verb in TABLE.described_with_subcommands() {
             let checked = check_name(verb.name, Caller::Client);

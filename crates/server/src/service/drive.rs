@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn the_product_of_both_amplifications_is_counted_from_the_first_time() {
+    fn wear_is_product_of_both_amplifications_since_first_reading() {
         let mut reading = Reading::default();
         assert_eq!(reading.wear(300, 100), None);
         reading.note(Path::new("d"), counters(1_000, 700));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_that_does_not_answer_says_why_and_what_was_known_stays() {
+    fn drive_reading_that_fails_keeps_error_and_last_counters() {
         let mut reading = Reading::default();
         reading.note(Path::new("d"), Err("gone".to_owned()));
         let wear = reading.wear(1, 1).expect("it was asked");

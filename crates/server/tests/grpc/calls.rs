@@ -61,7 +61,7 @@ async fn conditions_expiry_and_durability_hold() {
 }
 
 #[tokio::test]
-async fn what_makes_no_sense_is_refused() {
+async fn request_with_invalid_arguments_is_refused() {
     let running = Running::start(plain()).await;
     let mut client = running.client().await;
     let options =

@@ -44,7 +44,7 @@ async fn calls(running: &Running, calls: &[(&str, Vec<u8>, Vec<u8>)]) {
 
 /// A reset with `NO_ERROR` ends a stream without completing it.
 #[tokio::test]
-async fn what_is_reset_without_an_error_is_not_done() {
+async fn call_reset_with_no_error_is_not_executed() {
     let running = Running::start(plain()).await;
     let reset = |stream: u32| frame(RST_STREAM, 0, stream, &0_u32.to_be_bytes());
     let ended = frame(DATA, END_STREAM, 5, &[]);

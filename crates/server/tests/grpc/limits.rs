@@ -70,7 +70,7 @@ impl Decoder for Raw {
 }
 
 #[tokio::test]
-async fn what_lists_too_much_is_refused_before_it_is_decoded() {
+async fn request_with_too_many_elements_is_refused_before_decoding() {
     let running = Running::start(plain()).await;
     let mut client = tonic::client::Grpc::new(running.channel().await);
     for (method, two_lists, most, what) in [
@@ -111,7 +111,7 @@ async fn a_client_has_so_much_memory() {
 const HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 #[tokio::test]
-async fn who_does_not_log_in_is_dropped() {
+async fn client_without_login_is_dropped() {
     let mut config = locked("secret");
     config.limits.login_wait = Some(Duration::from_millis(100));
     let running = Running::start(config).await;
@@ -125,7 +125,7 @@ async fn who_does_not_log_in_is_dropped() {
 
 /// Health checks need no login, so a client that only checks health is not logged in.
 #[tokio::test]
-async fn who_only_asks_for_the_health_is_dropped_as_well() {
+async fn client_checking_only_health_is_dropped_after_login_wait() {
     let mut config = locked("secret");
     config.limits.login_wait = Some(Duration::from_millis(300));
     let running = Running::start(config).await;
@@ -145,7 +145,7 @@ async fn who_only_asks_for_the_health_is_dropped_as_well() {
 }
 
 #[tokio::test]
-async fn who_does_not_take_answers_is_dropped() {
+async fn client_not_reading_answers_is_dropped() {
     let mut config = plain();
     config.limits.reply_wait = Some(Duration::from_millis(300));
     let running = Running::start(config).await;
@@ -178,7 +178,7 @@ async fn a_request_that_does_not_arrive_is_given_up() {
 
 /// The periodic check hardly ever observes short calls while they run.
 #[tokio::test]
-async fn who_calls_now_and_then_is_not_idle() {
+async fn connection_with_occasional_calls_is_not_idle() {
     let mut config = plain();
     config.limits.idle_wait = Some(Duration::from_secs(1));
     let running = Running::start(config).await;

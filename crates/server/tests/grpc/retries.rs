@@ -122,7 +122,7 @@ async fn a_refusal_that_says_what_there_was_is_repeated() {
 
 /// A new server does not know the requests of its predecessor.
 #[tokio::test]
-async fn what_may_have_been_done_and_forgotten_is_not_done_again() {
+async fn retry_unknown_to_restarted_server_is_not_executed() {
     let running = Running::start(plain()).await;
     let mut client = running.client().await;
     refused(client.increment(again("before")).await, Code::Aborted, "FORGOTTEN");

@@ -223,7 +223,7 @@ fn every_call_of_the_service_has_a_row() {
 }
 
 #[tokio::test]
-async fn every_call_is_refused_by_every_rule_that_takes_a_command_of_it() {
+async fn call_is_refused_by_rule_denying_any_of_its_commands() {
     let running = Running::start(plain()).await;
     let client = running.client().await;
     let mut admin = Admin(tokio::net::TcpStream::connect(running.resp[0]).await.unwrap());

@@ -201,7 +201,7 @@ async fn a_value_is_that_of_its_change() {
 }
 
 #[tokio::test]
-async fn who_is_too_slow_is_told_so_and_the_others_are_not() {
+async fn watch_too_slow_is_aborted_and_others_continue() {
     let running = Running::start(plain()).await;
     let mut client = running.client().await;
     let small = pb::WatchRequest { queue_bytes: 64 << 10, ..of(&[""]) };

@@ -60,7 +60,7 @@ fn one_after_the_other() {
 }
 
 #[test]
-fn what_overlaps_may_happen_in_either_order_but_in_one() {
+fn checker_accepts_one_order_of_overlapping_operations() {
     good(&[set(0, 5, 1), get(1, 2, None), get(3, 4, Some(1))]);
     bad(&[set(0, 5, 1), get(1, 2, Some(1)), get(3, 4, None)]);
     good(&[incr(0, 3, 2), incr(1, 2, 1)]);
@@ -73,7 +73,7 @@ fn what_overlaps_may_happen_in_either_order_but_in_one() {
 }
 
 #[test]
-fn what_a_kill_interrupts_happened_before_it_or_never() {
+fn checker_lets_killed_operation_happen_before_kill_or_never() {
     let interrupted = || killed(set(2, 5, 7));
     good(&[set(0, 1, 1), interrupted(), get(6, 7, Some(1)), get(8, 9, Some(1))]);
     good(&[set(0, 1, 1), interrupted(), get(6, 7, Some(7)), get(8, 9, Some(7))]);
@@ -112,7 +112,7 @@ fn a_transaction_happens_at_one_moment() {
 }
 
 #[test]
-fn what_is_conditional_looks_at_what_is_there() {
+fn checker_applies_conditions_to_the_current_value() {
     let one = |invoked, returned, action, reply| transaction(invoked, returned, &[(0, action, reply)]);
     let nothing = Reply::Value(None);
     good(&[
@@ -136,7 +136,7 @@ fn what_is_conditional_looks_at_what_is_there() {
 }
 
 #[test]
-fn what_has_a_time_to_live_goes_once_and_not_before() {
+fn checker_lets_key_with_time_to_live_vanish_only_once() {
     let vanish = |invoked, returned| transaction(invoked, returned, &[(0, Action::Vanish(APART), Reply::Ok)]);
     good(&[set(0, 1, APART), vanish(2, 9), get(3, 4, Some(APART)), get(5, 6, None), get(10, 11, None)]);
     bad(&[set(0, 1, APART), vanish(2, 5), get(6, 7, Some(APART))]);

@@ -138,11 +138,11 @@ fn kill_and_check(durability: &str) {
 }
 
 #[test]
-fn what_is_durable_is_linearizable_across_kills() {
+fn sync_durability_is_linearizable_across_kills() {
     kill_and_check("sync");
 }
 
 #[test]
-fn what_outlives_the_process_is_linearizable_across_kills() {
+fn process_durability_is_linearizable_across_kills() {
     kill_and_check("process");
 }

@@ -132,7 +132,7 @@ async fn refused(admin: &mut Client, count: usize) -> Vec<String> {
 
 /// Equal to redis-server 7.0 with users of the same rights, except for the database.
 #[tokio::test]
-async fn what_was_refused_is_in_the_log_of_acl() {
+async fn acl_log_lists_refused_commands_keys_and_logins() {
     let (server, _directory) = with_users().await;
     let mut root = user(&server, "root").await;
     let mut ann = server.client().await;
@@ -391,7 +391,7 @@ async fn a_monitor_that_does_not_read_is_dropped() {
 }
 
 #[tokio::test]
-async fn rights_that_are_lost_are_lost_to_monitors_and_to_who_is_paused() {
+async fn rights_lost_at_reload_end_monitor_and_paused_command() {
     let (server, directory, mut file) = with_users_file().await;
     let (mut root, mut ann) = (user(&server, "root").await, user(&server, "ann").await);
     let mut monitor = user(&server, "root").await;

@@ -118,7 +118,7 @@ async fn patterns_are_short() {
 
 /// One thread runs the server and its clients, so a command that blocks it blocks all clients.
 #[tokio::test]
-async fn what_takes_long_lets_others_run() {
+async fn command_that_takes_long_lets_other_clients_run() {
     let server = Running::start(plain()).await;
     let mut honest = server.client().await;
     let key = "a".repeat(20_000);

@@ -83,7 +83,7 @@ async fn in_resp3_messages_are_pushed_beside_answers() {
 }
 
 #[tokio::test]
-async fn a_subscription_ends_with_its_command_with_reset_and_with_the_connection() {
+async fn subscription_ends_on_unsubscribe_reset_or_disconnect() {
     let server = Running::start(plain()).await;
     let mut publisher = server.client().await;
     let mut first = subscriber(&server, "SUBSCRIBE", "ch").await;
@@ -114,7 +114,7 @@ async fn a_subscription_ends_with_its_command_with_reset_and_with_the_connection
 
 /// Every subscriber receives all messages of every publisher, in the order of each publisher.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn nothing_is_lost_or_out_of_order_on_the_way_to_those_who_read() {
+async fn messages_reach_all_readers_in_order_without_loss() {
     const PUBLISHERS: usize = 4;
     const MESSAGES: usize = 500;
     let server = Running::start(plain()).await;
@@ -194,7 +194,7 @@ async fn a_script_publishes_when_it_has_written() {
 
 /// Subscribers that do not read are closed, and the others receive everything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_subscriber_that_does_not_read_is_dropped_and_nobody_waits_for_it() {
+async fn subscriber_not_reading_is_dropped_and_delays_no_other() {
     let limits = Limits { backlog_bytes_hard: 1 << 20, backlog_bytes_max: 64 << 10, ..Limits::default() };
     let server = Running::start(limited(limits)).await;
     let mut publisher = server.client().await;
@@ -226,7 +226,7 @@ async fn a_subscriber_that_does_not_read_is_dropped_and_nobody_waits_for_it() {
 
 /// All mailboxes together share a part of the memory for clients.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn what_waits_for_subscribers_is_bounded() {
+async fn mailboxes_of_silent_subscribers_are_bounded() {
     let server = narrow().await;
     let mut publisher = server.client().await;
     let mut silent = Vec::new();

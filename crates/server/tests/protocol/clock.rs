@@ -70,7 +70,7 @@ async fn times_to_live_count_from_the_stores_time() {
 
 /// RESP expresses times as signed numbers. Writers through gRPC or the embedded store are not limited to those.
 #[tokio::test]
-async fn expiries_beyond_what_can_be_told_are_told_as_the_last_that_can() {
+async fn expiry_beyond_i64_is_reported_as_i64_max() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     let (last, seconds) = (i64::MAX, (i64::MAX as u64 + 500) / 1000);

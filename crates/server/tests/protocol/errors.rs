@@ -52,7 +52,7 @@ async fn wrong_numbers_of_arguments() {
 }
 
 #[tokio::test]
-async fn what_the_store_refuses() {
+async fn set_of_empty_key_is_refused_and_later_commands_run() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.send(command(&["SET", "", "v"])).await;

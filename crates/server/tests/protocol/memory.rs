@@ -7,7 +7,7 @@ use esker_server::Limits;
 use crate::client::{EACH_BYTES, Running, command, limited, narrow};
 
 #[tokio::test]
-async fn what_a_transaction_queues_counts() {
+async fn transaction_queue_counts_toward_client_memory() {
     let server = narrow().await;
     let mut client = server.client().await;
     client.ask("MULTI", "+OK\r\n").await;
@@ -62,7 +62,7 @@ async fn values_that_do_not_fit_are_refused() {
 }
 
 #[tokio::test]
-async fn what_a_transaction_will_answer_is_known_before() {
+async fn transaction_whose_answer_exceeds_memory_is_refused() {
     let server = narrow().await;
     let mut client = server.client().await;
     let set = command(&[b"SET".as_slice(), b"k", &[b'x'; 10 << 10]]);
@@ -150,7 +150,7 @@ async fn keys_fit_or_are_refused() {
 }
 
 #[tokio::test]
-async fn what_lcs_makes_on_the_way_counts() {
+async fn lcs_working_memory_counts_toward_client_memory() {
     let server = narrow().await;
     let mut client = server.client().await;
     for key in ["long1", "long2"] {
@@ -175,7 +175,7 @@ async fn what_lcs_makes_on_the_way_counts() {
 }
 
 #[tokio::test]
-async fn what_counts_elements_has_a_bound_in_transactions() {
+async fn transaction_with_too_many_pfadd_is_refused() {
     let server = narrow().await;
     let mut client = server.client().await;
     client.ask("MULTI", "+OK\r\n").await;

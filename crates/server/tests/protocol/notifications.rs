@@ -88,7 +88,7 @@ async fn events_are_those_of_redis() {
 
 /// The store reports expired keys, whatever wrote them; after the setting is cleared, no events are published.
 #[tokio::test]
-async fn what_expires_is_told() {
+async fn expiry_of_key_is_published_until_events_are_disabled() {
     let server = Running::start(plain()).await;
     let (mut client, mut listener) = (server.client().await, server.client().await);
     client.ask("CONFIG SET notify-keyspace-events Ex", "+OK\r\n").await;
@@ -115,7 +115,7 @@ async fn what_expires_is_told() {
 
 /// Writes through gRPC or the embedded store are not RESP commands, and are published nevertheless.
 #[tokio::test]
-async fn what_others_write_is_told() {
+async fn writes_outside_resp_are_published() {
     let server = Running::start(plain()).await;
     let (mut client, mut listener) = (server.client().await, server.client().await);
     client.ask("CONFIG SET notify-keyspace-events K$g", "+OK\r\n").await;
@@ -135,7 +135,7 @@ async fn what_others_write_is_told() {
 
 /// Events of the store name the database that has the key's keyspace now.
 #[tokio::test]
-async fn what_the_store_tells_has_the_database_of_now() {
+async fn store_event_names_current_database_after_swap() {
     let server = Running::start(plain()).await;
     let (mut client, mut listener) = (server.client().await, server.client().await);
     client.ask("CONFIG SET notify-keyspace-events E$gx", "+OK\r\n").await;
@@ -165,7 +165,7 @@ async fn what_the_store_tells_has_the_database_of_now() {
 
 /// The memory for events of a script that changes keys endlessly is limited.
 #[tokio::test]
-async fn what_a_script_tells_is_bounded() {
+async fn script_events_are_bounded_in_memory() {
     let limits = Limits { script_bytes_max: 1 << 20, ..Limits::default() };
     let server = Running::start(limited(limits)).await;
     let mut client = server.client().await;

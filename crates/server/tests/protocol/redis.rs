@@ -163,7 +163,7 @@ async fn keys_move_from_a_redis_server_and_back() {
 
 /// Both servers count the same elements, some of them repeatedly, in several keys that are merged from time to time.
 #[tokio::test]
-async fn a_hyperloglog_of_many_elements_has_the_bytes_of_a_redis_server() {
+async fn hyperloglog_equals_redis_server_byte_for_byte() {
     let Some(redis) = Redis::start().await else {
         eprintln!("SKIPPED: there is no redis-server 7.0 on this machine");
         return;

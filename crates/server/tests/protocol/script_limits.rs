@@ -13,7 +13,7 @@ fn many_jumps() -> String {
 }
 
 #[tokio::test]
-async fn script_with_too_many_jumps_is_refused_wherever_it_is_compiled() {
+async fn script_with_too_many_jumps_is_refused_at_every_compile() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     let refused =

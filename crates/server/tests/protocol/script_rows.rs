@@ -176,7 +176,7 @@ async fn knowing(server: &Running) -> Client {
 }
 
 #[tokio::test]
-async fn scripts_of_a_row_share_frames_that_are_written_before_the_answers() {
+async fn scripts_of_row_share_frames_written_before_answers() {
     let server = Running::start(plain()).await;
     let mut client = knowing(&server).await;
     client.ask("CLIENT DURABILITY sync", "+OK\r\n").await;
@@ -229,7 +229,7 @@ async fn scripts_of_a_row_see_what_those_before_them_wrote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_script_of_a_row_that_takes_too_long_begins_anew_and_ends_for_itself() {
+async fn script_of_row_that_takes_too_long_restarts_by_itself() {
     let server = Running::start(plain()).await;
     let mut client = knowing(&server).await;
     client.ask("CONFIG RESETSTAT", "+OK\r\n").await;

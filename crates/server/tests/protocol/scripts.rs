@@ -268,7 +268,7 @@ async fn script_kill_ends_what_has_not_written() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_was_written_before_an_error_stays_and_cannot_be_killed() {
+async fn script_that_has_written_is_unkillable_and_keeps_its_write() {
     let server = strict().await;
     let (mut client, mut other) = (server.client().await, server.client().await);
     let mut unkillable = 0;

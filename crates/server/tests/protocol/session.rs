@@ -315,7 +315,7 @@ async fn clients_are_not_answered_where_they_asked_not_to_be() {
 }
 
 #[tokio::test]
-async fn what_a_reload_changes_can_be_set_too() {
+async fn config_set_changes_reloadable_settings_together() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("CONFIG SET background-limit 1000000 durability none maxclients 50", "+OK\r\n").await;

@@ -284,7 +284,7 @@ async fn no_change_is_missed_by_who_keeps_what_it_read() {
 
 /// Expiry invalidates, too.
 #[tokio::test]
-async fn who_keeps_a_key_is_told_when_it_expires() {
+async fn tracking_invalidates_key_when_it_expires() {
     let server = Running::start(plain()).await;
     let frames = Frames::connect(server.resp[0]).await;
     let mut keeper = Keeper { frames, kept: HashMap::new(), told: 0 };
@@ -301,7 +301,7 @@ async fn who_keeps_a_key_is_told_when_it_expires() {
 
 /// After a swap, names refer to other keys. Redis does not notify clients, whose caches stay wrong.
 #[tokio::test]
-async fn who_keeps_keys_is_told_of_a_swap() {
+async fn tracking_invalidates_all_keys_after_swapdb() {
     let server = Running::start(plain()).await;
     let (mut keeper, mut other) =
         (Frames::connect(server.resp[0]).await, Frames::connect(server.resp[0]).await);
@@ -341,7 +341,7 @@ const LONG_ANSWERS: usize = 64;
 
 /// Changes during the reply to an MGET are reported after the whole reply, although it is produced in parts.
 #[tokio::test]
-async fn who_is_told_for_another_hears_nothing_before_the_answer_is_whole() {
+async fn invalidation_for_redirect_waits_for_whole_answer() {
     let server = Running::start(plain()).await;
     let keys: Vec<String> = (0..8).map(|at| format!("k{at}")).collect();
     let (mut reader, mut told) = half_answered(&server, &keys).await;
@@ -358,7 +358,7 @@ async fn who_is_told_for_another_hears_nothing_before_the_answer_is_whole() {
 
 /// If more invalidations arrive than can be held back, everything is invalidated.
 #[tokio::test]
-async fn what_is_held_until_an_answer_is_whole_has_a_bound() {
+async fn invalidations_held_for_an_answer_are_bounded() {
     let server = Running::start(plain()).await;
     let keys: Vec<String> = (0..8).map(|at| format!("k{at}-{}", "x".repeat(20_000))).collect();
     let (mut reader, mut told) = half_answered(&server, &keys).await;
@@ -400,7 +400,7 @@ async fn keys_that_have_no_room_are_told_as_changed() {
 
 /// A client that does not read its replies reads very many keys: memory stays limited, and other clients are served.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn who_keeps_keys_and_does_not_read_costs_others_nothing() {
+async fn tracking_client_not_reading_leaves_memory_to_others() {
     let server = narrow().await;
     let mut silent = server.client().await;
     silent.send("HELLO 3\r\nCLIENT TRACKING ON\r\nCLIENT REPLY OFF\r\n").await;
@@ -451,7 +451,7 @@ async fn prefixes_are_bounded() {
 
 /// CLIENT CACHING applies to the next command even if that is refused, but not to CLIENT itself.
 #[tokio::test]
-async fn what_is_said_of_the_next_command_is_said_of_no_other() {
+async fn client_caching_applies_to_next_command_only() {
     let limits = Limits { bulk_bytes_max: 1000, ..Limits::default() };
     let server = Running::start(limited(limits)).await;
     let (mut keeper, mut other) =
@@ -487,7 +487,7 @@ async fn what_is_said_of_the_next_command_is_said_of_no_other() {
 
 /// Keys are recorded when a transaction runs, so tracking that begins inside of it would miss the keys read before.
 #[tokio::test]
-async fn nobody_begins_to_keep_keys_in_a_transaction() {
+async fn tracking_cannot_begin_inside_transaction() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("MULTI", "+OK\r\n").await;

@@ -130,7 +130,7 @@ async fn a_dead_servers_socket_is_replaced_and_nothing_else() {
 
 /// The server does not remove a file that has replaced its own.
 #[tokio::test]
-async fn what_has_taken_its_place_stays() {
+async fn file_replacing_unix_socket_is_not_removed_on_stop() {
     let (_directory, path) = scratch();
     let mut server = Running::start(alone(&path)).await;
     std::fs::rename(&path, path.with_extension("old")).unwrap();
@@ -205,7 +205,7 @@ async fn limits_and_wrong_passwords_are_counted_by_user() {
 }
 
 #[tokio::test]
-async fn who_comes_while_the_store_opens_is_told() {
+async fn client_on_unix_socket_gets_loading_while_store_opens() {
     let (_directory, path) = scratch();
     let config = alone(&path);
     let mut sockets = Sockets::bind(&config).unwrap();

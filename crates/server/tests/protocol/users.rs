@@ -69,7 +69,7 @@ async fn rights_change_at_once_for_who_is_connected() {
 }
 
 #[tokio::test]
-async fn who_is_removed_or_loses_its_password_must_go() {
+async fn user_removed_or_losing_password_is_disconnected() {
     let (server, _, _directory) = with_file(&[("ann", &[Right::Read])]).await;
     let mut root = user(&server, "root").await;
     let mut ann = user(&server, "ann").await;
@@ -191,7 +191,7 @@ async fn a_file_is_saved_and_loaded_whole_or_not_at_all() {
 
 /// As in redis-server: the server does not check whether any user remains who could undo the change.
 #[tokio::test]
-async fn who_closes_the_server_to_all_keeps_its_own_connection() {
+async fn client_closing_server_to_all_keeps_its_connection() {
     let server = Running::start(plain()).await;
     let mut client = server.client().await;
     client.ask("ACL SETUSER default off", "+OK\r\n").await;
@@ -315,7 +315,7 @@ async fn rules_allow_the_commands_that_they_allow_in_redis() {
 
 /// The rules shown by ACL LIST create an equal user.
 #[tokio::test]
-async fn what_is_shown_of_rights_is_what_they_are() {
+async fn acl_list_rules_recreate_an_equal_user() {
     use Right::{Admin, Monitor, Read, Write};
     let kinds: &[(&str, &[Right])] = &[
         ("r", &[Read]),
@@ -346,7 +346,7 @@ async fn what_is_shown_of_rights_is_what_they_are() {
 
 /// An MGET whose reply exceeds the backlog is answered in parts.
 #[tokio::test]
-async fn a_command_that_has_begun_to_answer_goes_on_without_its_rights() {
+async fn command_already_answering_finishes_after_losing_rights() {
     let (server, _, _directory) = with_file(&[]).await;
     let payload = vec![b'x'; 400_000];
     let keys: Vec<String> = (0..100).map(|number| format!("a{number}")).collect();
@@ -372,7 +372,7 @@ async fn a_command_that_has_begun_to_answer_goes_on_without_its_rights() {
 }
 
 #[tokio::test]
-async fn who_resets_a_connection_is_no_longer_listed_as_its_user() {
+async fn connection_after_reset_is_not_listed_as_its_user() {
     let (server, _, _directory) = with_file(&[("ann", &[Right::Read])]).await;
     let (mut root, mut ann) = (user(&server, "root").await, user(&server, "ann").await);
     ann.send("MULTI\r\nRESET\r\n").await;

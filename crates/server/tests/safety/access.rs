@@ -122,7 +122,7 @@ pub(crate) async fn with_users(
 }
 
 #[tokio::test]
-async fn who_may_listen_no_more_must_go_at_the_reload() {
+async fn subscriber_losing_channel_rights_is_closed_at_reload() {
     let entry = |prefix: &str| UserEntry {
         rights: vec![Right::Read],
         prefixes: vec![prefix.to_owned()],
@@ -153,7 +153,7 @@ async fn who_may_listen_no_more_must_go_at_the_reload() {
 }
 
 #[tokio::test]
-async fn what_was_queued_needs_the_rights_of_exec() {
+async fn command_queued_before_reload_needs_rights_at_exec() {
     let app = UserEntry {
         rights: vec![Right::Read, Right::Write],
         prefixes: vec!["app:".into()],
@@ -189,7 +189,7 @@ async fn what_was_queued_needs_the_rights_of_exec() {
 }
 
 #[tokio::test]
-async fn who_is_removed_must_go_at_the_reload() {
+async fn session_of_removed_user_ends_at_reload() {
     let entry = UserEntry { rights: vec![Right::Read], ..UserEntry::default() };
     let (server, mut file, path, _directory) = with_users(&[("ann", entry.clone()), ("bob", entry)]).await;
     let (mut ann, mut bob) = (server.client().await, server.client().await);
@@ -232,7 +232,7 @@ async fn before_the_login_little_is_taken() {
 }
 
 #[tokio::test]
-async fn who_does_not_log_in_must_go() {
+async fn session_without_login_ends_after_login_timeout() {
     let mut config = with_password();
     config.limits = Limits { login_wait: Some(Duration::from_millis(300)), ..Limits::default() };
     let server = Running::start(config).await;

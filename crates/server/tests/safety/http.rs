@@ -115,7 +115,7 @@ async fn the_manual_has_every_metric() {
 /// Alert rules and dashboards fail silently if they name metrics that do not exist. Those of clusters are compared with
 /// real nodes in the tests of `esker-cli`.
 #[tokio::test]
-async fn what_is_packaged_names_metrics_that_are_there() {
+async fn packaging_names_only_existing_metrics() {
     let directory = tempfile::tempdir().unwrap();
     let config = Config { backup_dir: Some(directory.path().to_owned()), ..config() };
     // Two devices of a tier, for their metrics.
@@ -302,7 +302,7 @@ async fn other_hosts_read_nothing_without_a_password() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_refused() {
+async fn http_request_that_is_invalid_is_refused() {
     let server = Running::start(config()).await;
     assert_eq!(server.get("/nothing", "").await.0, 404);
     assert_eq!(server.get("/healthz", &format!("X: {}\r\n", "x".repeat(20 << 10))).await.0, 431);

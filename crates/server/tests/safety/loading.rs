@@ -130,7 +130,7 @@ async fn everybody_is_told_that_the_store_is_being_opened() {
 }
 
 #[tokio::test]
-async fn clients_that_came_before_the_store_was_open_go_on_where_they_were() {
+async fn client_connected_while_loading_continues_after_opening() {
     let authority = Authority::new();
     let access = Access { password: Some(Password::new("right")), ..Access::default() };
     let tls = Some(authority.files(None));
@@ -198,7 +198,7 @@ async fn the_same_over_tls() {
 }
 
 #[tokio::test]
-async fn who_logs_in_with_a_certificate_does_so_meanwhile_too() {
+async fn certificate_login_works_while_store_is_loading() {
     let authority = Authority::new();
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("users.toml");
@@ -244,7 +244,7 @@ async fn connections_are_bounded_meanwhile_too() {
 
 /// No client has logged in, so each is limited to a short time and a few bytes.
 #[tokio::test]
-async fn who_asks_for_the_health_meanwhile_gets_little() {
+async fn health_client_while_loading_has_short_time_and_few_bytes() {
     let mut config = Config { grpc: vec![here()], ..Config::resp(here()) };
     config.limits.login_wait = Some(Duration::from_millis(300));
     let server = start(config);

@@ -5,7 +5,7 @@ use esker_server::{Right, UserEntry};
 use crate::access::with_users;
 
 #[tokio::test]
-async fn who_monitors_sees_the_server_and_changes_nothing() {
+async fn monitor_user_can_inspect_server_but_not_change_it() {
     let entry = |right| UserEntry { rights: vec![right], ..UserEntry::default() };
     let users = [("mon", entry(Right::Monitor)), ("ann", entry(Right::Read)), ("root", entry(Right::Admin))];
     let (server, _, _, _directory) = with_users(&users).await;

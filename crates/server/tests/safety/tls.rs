@@ -91,7 +91,7 @@ async fn a_certificate_logs_the_user_in_whom_it_names() {
 }
 
 #[tokio::test]
-async fn new_certificates_are_used_after_a_reload_and_bad_ones_are_not() {
+async fn certificates_are_replaced_by_reload_unless_invalid() {
     let authority = Authority::new();
     let files = authority.files(None);
     let server = Running::start(config(files.clone())).await;

@@ -166,7 +166,7 @@ mod tests {
 
     /// The rated endurance is that of the daily writes over five years: 0.58 and 0.6 of the capacity.
     #[test]
-    fn large_drives_have_the_flash_and_the_endurance_of_their_data_sheets() {
+    fn drive_profiles_match_flash_and_endurance_of_data_sheets() {
         for (name, daily, petabytes) in [("d5-p5336-61t", 0.58, 65.2), ("d5-p5336-122t", 0.6, 134.3)] {
             let profile = Profile::named(name).expect("a profile");
             let rated = profile.namespace_bytes as f64 * daily * 5.0 * 365.0 / 1e15;

@@ -215,7 +215,7 @@ fn commands_of_other_types_are_counted_and_their_keys_absent() {
 }
 
 #[test]
-fn command_that_cannot_be_applied_is_refused_with_offset_and_remedy() {
+fn inapplicable_command_is_refused_with_offset_and_remedy() {
     let before = commands("SET a 1");
     for (line, expected) in [
         ("PFADD k a", "PFADD cannot be applied: it is not applied here"),
@@ -240,7 +240,7 @@ fn command_that_cannot_be_applied_is_refused_with_offset_and_remedy() {
 }
 
 #[test]
-fn file_that_ends_within_a_command_fails_unless_that_is_accepted() {
+fn file_cut_within_command_fails_unless_accepted() {
     let whole = commands("SET a 1\nMULTI\nSET b 2\nSET c 3\nEXEC\nSET d 4");
     let accepting = Options { allow_cut: true, ..Options::default() };
     let ends: Vec<usize> =

@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn watermark_beyond_the_last_is_refused_until_time_has_caught_up() {
+    fn watermark_beyond_maximum_is_refused_until_time_catches_up() {
         let raised: Vec<_> = (0..100).map(|step| mark(step, 1_000_000 - step * step)).collect();
         let mut marks = Watermarks::default();
         let taken: Vec<_> = raised.iter().copied().filter(|mark| marks.raise(*mark)).collect();

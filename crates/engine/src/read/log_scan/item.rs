@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_copies_share_an_allocation_and_long_ones_have_their_own() {
+    fn short_copies_share_allocations_and_keep_their_content() {
         let mut copies = Copies::default();
         let text: Vec<u8> = (0..=255).collect();
         let short: Vec<Bytes> = (0..100).map(|number| copies.copy(&text[number..number + 81])).collect();

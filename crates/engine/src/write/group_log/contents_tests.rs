@@ -11,7 +11,7 @@ fn entry(index: u64) -> LogKey {
 }
 
 #[test]
-fn segments_die_in_order_once_their_records_are_replaced_or_purged() {
+fn log_segments_die_in_order_after_replacement_or_purge() {
     let mut log = LogContents::default();
     log.add_segment(1, 1);
     log.apply(LogKey::State { group: 1, number: 0 }, place(1, 1), b"vote");

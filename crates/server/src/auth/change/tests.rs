@@ -67,7 +67,7 @@ async fn rules_do_what_they_do_in_redis() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_had_is_refused_by_its_name_and_changes_nothing() {
+async fn acl_rule_that_is_invalid_is_named_and_changes_nothing() {
     let users = open(&Access::default()).unwrap();
     set(&users, "ann", "~a* +get").await.unwrap();
     let sha = "#9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
@@ -117,7 +117,7 @@ async fn what_cannot_be_had_is_refused_by_its_name_and_changes_nothing() {
 }
 
 #[tokio::test]
-async fn everything_is_bounded() {
+async fn users_have_bounded_patterns_passwords_and_count() {
     let users = open(&Access::default()).unwrap();
     let patterns: String = (0..200).map(|n| format!("~{n}{}* ", "x".repeat(99))).collect();
     let Err(NotSet::Rule(_, why)) = set(&users, "ann", patterns.trim()).await else { panic!("no bound") };
@@ -206,7 +206,7 @@ async fn the_default_user_can_be_closed_and_opened_again() {
 }
 
 #[tokio::test]
-async fn what_is_saved_is_what_is_read() {
+async fn users_file_saved_and_reloaded_keeps_all_accounts() {
     let (_directory, access) = file(&[
         ("ann", Some("a"), &[Right::Read, Right::Write], &["app:", "*"]),
         ("root", None, &[Right::Admin], &[]),
@@ -278,7 +278,7 @@ async fn rights_that_became_rules_are_saved_so_that_they_are_read() {
 
 /// For channels, only the permitted commands decide between subscribing and publishing, before a save and after it.
 #[tokio::test]
-async fn channels_of_rights_that_became_rules_are_for_all_that_commands_allow() {
+async fn channels_of_converted_rights_follow_allowed_commands() {
     let (_directory, access) = file(&[
         ("bob", Some("b"), &[Right::Read], &["app:"]),
         ("eve", Some("e"), &[Right::Write], &["app:"]),
@@ -302,7 +302,7 @@ async fn channels_of_rights_that_became_rules_are_for_all_that_commands_allow() 
 }
 
 #[tokio::test]
-async fn what_the_next_start_would_refuse_is_not_written() {
+async fn users_refused_by_next_start_are_not_saved() {
     let (_directory, access) = file(&[("root", Some("r"), &[Right::Admin], &[])]);
     let path = access.users.clone().unwrap();
     let users = open(&access).unwrap();
@@ -359,7 +359,7 @@ async fn changes_at_the_same_time_are_all_made() {
 
 /// Users are paid from the memory for clients, and all users that fit can be listed.
 #[tokio::test]
-async fn users_beyond_their_memory_are_refused_with_their_size_and_the_limit() {
+async fn users_beyond_memory_limit_are_refused_until_room_is_made() {
     let users = Users::open(&Access::default(), crate::auth::tests::table(), 1 << 20).unwrap();
     let pattern = "k".repeat(7000);
     let rules = format!("~{pattern}* &{pattern}* +@all -get");

@@ -110,7 +110,7 @@ async fn logins_that_are_alike_take_one_evaluation() {
 }
 
 #[tokio::test]
-async fn the_queue_is_bounded_and_a_flood_of_one_block_delays_no_other() {
+async fn login_queue_is_bounded_and_flood_delays_no_other_block() {
     let (_directory, access) = file(&[("ann", Some("a"), &[Right::Read], &[])]);
     let users = Arc::new(open(&access).unwrap());
     let release = hold(&users).await;

@@ -45,7 +45,7 @@ async fn a_loop_that_pauses_yields_once_a_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn work_beside_the_serving_threads_leaves_them_and_is_not_counted() {
+async fn work_beside_frees_serving_thread_and_is_not_counted() {
     let (begun, mut has_begun) = tokio::sync::mpsc::unbounded_channel();
     let (release, released) = std::sync::mpsc::channel::<()>();
     let busy = tokio::spawn(measured(async move {

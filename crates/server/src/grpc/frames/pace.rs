@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn frames_beyond_the_pace_wait_and_answers_that_are_sent_allow_more() {
+    async fn pace_allows_more_frames_with_sent_answers_and_time() {
         let mut pace = Pace::default();
         let began = pace.refilled;
         for _ in 0..FRAMES_MAX {

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_wraps_saturates_or_fails() {
+    fn bitfield_overflow_wraps_saturates_or_fails() {
         let (i8, u8) = (Type { signed: true, bits: 8 }, Type { signed: false, bits: 8 });
         assert_eq!(
             [127, 128, -128, -129].map(|n| i8.fit(n, Overflow::Wrap)),
@@ -270,7 +270,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_read_and_nothing_beside_it_changes(
+        fn bitfield_write_is_read_back_and_changes_only_its_bits(
             value in prop::collection::vec(any::<u8>(), 20),
             offset in 0..90_u64,
             (signed, bits) in prop_oneof![(Just(true), 1..=64_u32), (Just(false), 1..=63_u32)],

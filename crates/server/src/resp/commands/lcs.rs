@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_needs_is_bounded_however_long_values_are() {
+    fn lcs_needed_bytes_are_bounded_and_cover_its_tables() {
         assert!(needed_bytes(100, 100) < 30 << 10);
         assert!(needed_bytes(32 << 20, 32 << 20) < 100 << 20);
         assert!(needed_bytes(8 << 10, 3) < 300 << 10);

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_number() {
+    fn long_double_parse_refuses_invalid_numbers() {
         for text in [
             "",
             ".",

@@ -50,7 +50,7 @@ mod tests {
 
     /// With one thread, the task is polled only when this test waits.
     #[tokio::test]
-    async fn nothing_is_missed_that_happens_before_the_task_is_polled() {
+    async fn interrupt_before_first_poll_is_not_missed() {
         let users = Users::open(&Access::default(), command_table(), 1 << 20).unwrap();
         let (stopper, stop) = Stopper::new();
         let client = || {

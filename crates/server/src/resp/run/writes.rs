@@ -337,7 +337,7 @@ mod tests {
     use crate::resp::wire::frame::Parser;
 
     #[test]
-    fn what_a_command_makes_of_its_arguments_counts() {
+    fn commands_report_bytes_made_of_their_arguments() {
         for (line, made) in [
             ("APPEND k 12345", 5),
             ("SETRANGE k 0 12345", 5),

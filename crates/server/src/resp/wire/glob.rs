@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pattern_takes_is_bounded() {
+    fn glob_pattern_memory_is_bounded() {
         assert!(Pattern::new(&[b'*'; PATTERN_BYTES_MAX + 1]).is_err());
         let classes = Pattern::new(&b"[a]".repeat(PATTERN_BYTES_MAX / 3)).unwrap();
         let bytes = Pattern::new(&[b'a'; PATTERN_BYTES_MAX]).unwrap();

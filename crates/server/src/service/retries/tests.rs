@@ -64,7 +64,7 @@ fn refusal_of_a_node_that_does_not_lead_is_not_kept() {
 }
 
 #[test]
-fn what_failed_is_kept_if_it_says_what_the_store_had() {
+fn retries_keep_failures_that_depend_on_store_content() {
     let (retries, now) = (retries(1 << 20), Instant::now());
     for (n, code) in [(1, Code::FailedPrecondition), (2, Code::OutOfRange), (4, Code::Aborted)] {
         run(&retries, "ann", n, &Err(Status::new(code, "it is so")), now);
@@ -84,7 +84,7 @@ fn what_failed_is_kept_if_it_says_what_the_store_had() {
 }
 
 #[test]
-fn who_comes_while_it_runs_waits_for_its_end() {
+fn retry_during_first_call_waits_for_its_end() {
     let (retries, now) = (retries(1 << 20), Instant::now());
     let begin = || retries.begin("ann", &id(1), ONE, false, now);
     let Begun::First(ticket) = begin() else { panic!("it is the first") };
@@ -122,7 +122,7 @@ fn a_retry_of_what_another_node_may_have_done_is_refused() {
 }
 
 #[test]
-fn memory_is_bounded_and_one_user_does_not_make_others_forgotten() {
+fn retries_have_bounded_memory_and_users_are_kept_apart() {
     let bytes_max = 100 * (REQUEST_BYTES + 8 + 1000);
     let retries = retries(bytes_max);
     // Requests from before the start are too old to matter now.

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_small_tier_has_a_cell_for_each_place_up_to_the_last_that_is_taken() {
+    fn map_of_small_tier_has_cell_per_segment_without_free_tail() {
         let (map, cells) =
             map(&[vec![(1, 1000), (FREE, 0), (OPEN, 1), (9, 500)], vec![(FREE, 0); 996]].concat());
         assert_eq!((map.segments, map.segments_per_cell, cells.len()), (64, 1, 64));

@@ -93,7 +93,7 @@ fn a_change_is_told_once_to_each_who_watches_its_key() {
 }
 
 #[test]
-fn who_does_not_take_changes_misses_some_and_is_told_so() {
+fn watcher_too_slow_misses_changes_and_is_notified() {
     let (_directory, store) = store();
     let served = Served::new(&store);
     let slow = served.watch(origin(1), wanted(&[], &[])).unwrap();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_takes_is_bounded() {
+    fn glob_parts_memory_is_bounded() {
         for pattern in ["[a]".repeat(1_365), "[]".repeat(1_025), "a*".repeat(2_048), "a".repeat(4_096)] {
             let held = Parts::new(pattern.as_bytes()).unwrap().held_bytes();
             assert!(held <= pattern.len() * super::super::PARTS_FACTOR, "{held} bytes for {}", &pattern[..6]);

@@ -147,7 +147,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_logged_is_short_and_nothing_is_copied_of_the_rest() {
+    fn script_log_line_is_cut_without_copying_the_rest() {
         let lua = Lua::new();
         let word = |text: &[u8]| Value::String(lua.create_string(text).unwrap());
         assert_eq!(line(&[word(b"a"), Value::Integer(1), Value::Nil, word(b"b")]), b"a 1  b");
