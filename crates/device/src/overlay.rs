@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn overlay_read_merges_writes_with_data_below() {
         let below = Arc::new(vec![1; 10_000]);
-        let overlay = Overlay::over(Arc::new(below.to_vec()), 4096);
+        let overlay = Overlay::over(below.clone(), 4096);
         assert_eq!(overlay.geometry().bytes, 16384);
         let two = Source::Owned(Buffer::copy_from(&[2; 4096]));
         overlay.write(4096, two, WriteMode::Durable).wait().expect("it fits");
@@ -143,6 +143,7 @@ mod tests {
             assert!(read[range.clone()].iter().all(|found| *found == byte), "{range:?}");
         }
         assert_eq!(overlay.kept_bytes(), 4096);
+        assert!(below.iter().all(|byte| *byte == 1), "the data below is unchanged");
         let beyond = Source::Owned(Buffer::zeroed(4096));
         assert!(overlay.write(16384, beyond, WriteMode::Plain).wait().is_err());
     }

@@ -183,7 +183,9 @@ mod tests {
     fn completion_finishes_after_pending_is_dropped() {
         let (pending, completion) = Pending::new();
         drop(pending);
-        completion.finish(vec![1]);
+        let value = Arc::new(1);
+        completion.finish(value.clone());
+        assert_eq!(Arc::strong_count(&value), 1, "the value is dropped with the completion");
     }
 
     #[test]
