@@ -106,8 +106,8 @@ fn what_is_no_boot_id_is_unknown() {
     }
 }
 
-/// The page cache holds what the process wrote before it died only if the machine ran since; and records of an earlier opening
-/// were recovered by the one after it, and may have been overwritten since.
+/// The page cache holds the bytes that the process wrote before it died only if the machine ran since; and records of an earlier
+/// opening were recovered by the one after it, and may have been overwritten since.
 #[test]
 fn only_what_the_last_opening_wrote_since_the_machine_was_started_counts() {
     let dir = tempfile::tempdir().expect("a directory");
