@@ -9,7 +9,7 @@ pub type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Names and versions, as in `Cargo.lock`.
 pub const VERSIONS: [(&str, &str); 3] = [("fjall", "3.1.13"), ("redb", "4.4.0"), ("sled", "0.34.7")];
 
-/// What the benchmarks ask of an engine. A put returns when the level of durability that the flags ask for is reached.
+/// The operations that the benchmarks call. A put returns when the level of durability that the flags ask for is reached.
 pub trait Engine: Sync {
     fn put(&self, key: &[u8], value: &[u8]) -> Result<(), Failure>;
     /// The length of the value.

@@ -1,4 +1,4 @@
-//! What was counted, and how it is printed: in db_bench's lines, and as JSON like `esker-bench --json`.
+//! Figures of a benchmark, printed in db_bench's lines, and as JSON like `esker-bench --json`.
 
 use std::fmt::Write;
 use std::time::Duration;

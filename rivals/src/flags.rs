@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What they say.
+/// The values of the flags.
 pub struct Flags {
     pub engine: String,
     pub benchmarks: Vec<String>,

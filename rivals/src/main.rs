@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What a thread does.
+/// The operations of a thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Work {
     Write,
@@ -117,7 +117,7 @@ fn measure(
     Ok(figures)
 }
 
-/// What all threads of a benchmark share.
+/// State that all threads of a benchmark share.
 struct Clients<'a> {
     flags: &'a Flags,
     engine: &'a dyn Engine,

@@ -231,7 +231,7 @@ fn added_device_can_be_drained_at_once() {
     }
 }
 
-/// What clients know about the keys, each of which one client writes.
+/// Facts that clients know about the keys, each of which one client writes.
 #[derive(Default)]
 struct Known {
     /// Version of the last put of each key; `None` if it was deleted.
@@ -340,7 +340,7 @@ async fn change_devices(
     known.stop.set(true);
 }
 
-/// What becomes of the devices afterwards.
+/// State of the store and its devices at the end of a history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum End {
     /// The store is closed, and opened with the failed device.

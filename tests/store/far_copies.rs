@@ -75,7 +75,7 @@ fn good_far_copies(device: &MemoryDevice) -> Vec<u64> {
     newest.far_copies.iter().copied().filter(is_good).collect()
 }
 
-/// Writes what a search finds to all places.
+/// Writes the superblock that a search finds to all places of far copies. Returns its generation.
 fn restore(device: &MemoryDevice) -> u64 {
     let FoundFar::One(_, found) = search(device) else { panic!("no far copy is found") };
     for place in found.copy_groups().concat() {

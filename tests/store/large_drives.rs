@@ -96,7 +96,7 @@ fn slot_table_that_does_not_fit_is_refused_with_both_figures() {
     }
     store.close().expect("it closes");
     Blocking::open(of_store(named)).expect("it opens with the same memory").close().expect("it closes");
-    // The table of the slots that were used takes more or less than what a new store counts.
+    // The table of the slots that were used takes more or less memory than a new store counts.
     let named = refused_memory(&of_store(TOO_LITTLE));
     assert_eq!(refused_memory(&of_store(named - 1)), named);
     Blocking::open(of_store(named)).expect("it fits").close().expect("it closes");

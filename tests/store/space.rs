@@ -198,7 +198,7 @@ fn compacted_under_load(seed: u64) {
     const HOT_KEYS: u32 = 8;
     const RECORD_BYTES: u64 = 4096;
     let mut config = Config::new(Tiers::Capacity);
-    // So large that slots do not run low meanwhile: that would collect what writers overwrite.
+    // So large that slots do not run low meanwhile: that would collect the records that writers overwrite.
     (config.capacity_segments, config.reserve_percent, config.durability) = (800, 50, Durability::None);
     config.max_garbage = [MaxGarbage::Auto, MaxGarbage::Percent(100)][seed as usize % 2];
     let bytes = (2 << 20) + config.capacity_segments * config.segment_bytes;
@@ -417,7 +417,7 @@ fn segment_of_expired_records_hiding_others_stays_with_room() {
     world.end();
 }
 
-/// Writers that write a small part of what the device can write reach the low-water mark for the first time.
+/// Writers that use a small part of the device's write rate reach the low-water mark for the first time.
 #[test]
 fn no_writer_is_held_back_when_free_slots_run_low() {
     const PUT_EVERY: Duration = Duration::from_micros(200);

@@ -227,7 +227,7 @@ const KEPT: u64 = 12;
 const PASSES: u64 = 60;
 
 /// Puts new keys in passes of 1 segment, and deletes nine of ten of each pass again, so that 12 segments and a tenth of
-/// what was put are live, until records have been destaged and collected. Then checks every key.
+/// the records put are live, until records have been destaged and collected. Then checks every key.
 fn fill(store: &Blocking, segment_bytes: u64) {
     let keys = segment_bytes / 19_000;
     let range = |pass: u64| pass * keys..(pass + 1) * keys;

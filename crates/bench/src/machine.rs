@@ -195,7 +195,7 @@ fn measured(directory: &Path, arguments: &Arguments) -> Result<[Pair; 3]> {
     ])
 }
 
-/// Returns what the rates mean to an operator.
+/// Returns sentences that explain the rates to an operator: whether the device or the processor is the limit, and the remedy.
 fn advice(pairs: &[Pair; 3]) -> Vec<String> {
     let [reads, writes, durable] = pairs;
     let mut advice = Vec::new();

@@ -1,7 +1,8 @@
 //! Replication of an Esker store over several nodes.
 //!
 //! * [`group`] replicates one keyspace: proposals, entries, floors, leases and snapshots.
-//! * [`node`] is what a server process holds: replicas of all groups, joins, members, leaders; [`meta`] has the nodes.
+//! * [`node`] is the part of a cluster in one server process: replicas of all groups, joins, members, leaders; [`meta`] has the
+//!   nodes.
 //! * [`place`] decides which nodes hold which groups.
 //! * `raft` is the only folder that knows openraft: types, log store, state machines, runtime and network adapters.
 //! * The log is [`esker_engine::GroupLog`], in segments of the store.

@@ -39,7 +39,7 @@ pub struct ReadIndex {
     pub now_ms: u64,
 }
 
-/// What a node says of itself in each hello.
+/// The identity and the starts that a node sends in each hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NodeIdentity {
     /// Identity of the cluster; 0 for a node that is not a member yet.
@@ -238,17 +238,17 @@ pub trait Peers: Send + Sync + 'static {
     /// Sets all nodes that exist, except this one. Connections to others are closed, and theirs are refused.
     fn set_nodes(&self, nodes: Vec<PeerRecord>);
 
-    /// Sets what this node says of itself: before it contacts another one, and again when it has joined.
+    /// Sets the identity of this node: before it contacts another one, and again when it has joined.
     /// A network without hellos ignores it.
     fn set_identity(&self, _identity: NodeIdentity) {}
 
     /// Raises the level that the cluster uses. Connections of lower levels are closed, and programs without it are refused from now on.
     fn set_level(&self, _level: u8) {}
 
-    /// Notes what this node saw of others before it was started. A node that does not continue that is refused.
+    /// Takes over the sightings of other nodes from before the start. A node that does not continue its sighting is refused.
     fn remember(&self, _seen: &[Sighting]) {}
 
-    /// Returns what this node saw of each other one.
+    /// Returns the sightings of the other nodes.
     fn sightings(&self) -> Vec<Sighting> {
         Vec::new()
     }
@@ -262,8 +262,8 @@ pub trait PeerHandler: Send + Sync + 'static {
     /// Handles a request. `from`: the node that sent it; `None` for a node that is not a member yet.
     fn handle(&self, from: Option<u64>, request: PeerRequest) -> BoxFuture<'static, PeerResponse>;
 
-    /// Returns the number of durable records in the log of this node. Read after a request was handled, it covers what the
-    /// answer promises.
+    /// Returns the number of durable records in the log of this node. Read after a request was handled, it covers the promises of
+    /// the answer.
     fn position(&self) -> u64 {
         0
     }

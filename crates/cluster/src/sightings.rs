@@ -85,7 +85,7 @@ pub struct Sighting {
 }
 
 impl Sighting {
-    /// Checks that a node continues what was seen of it.
+    /// Checks that a node continues this sighting of it.
     ///
     /// # Errors
     /// A text that follows the name of the node.
@@ -121,7 +121,7 @@ pub struct Sightings {
 }
 
 impl Sightings {
-    /// Checks that a node continues what was seen of it.
+    /// Checks that a node continues its sighting.
     ///
     /// # Errors
     /// A text that follows the name of the node, and has the remedy.
@@ -170,7 +170,7 @@ impl Sightings {
         }
     }
 
-    /// Takes over what was remembered in an earlier process.
+    /// Takes over the sightings of an earlier process.
     pub fn remember(&mut self, seen: &[Sighting]) {
         seen.iter().for_each(|sighting| self.note(*sighting, StartHistory::default()));
     }
@@ -184,7 +184,7 @@ impl Sightings {
         known.position = position;
     }
 
-    /// Returns what is remembered of each node.
+    /// Returns the sighting of each node.
     pub fn all(&self) -> Vec<Sighting> {
         self.nodes.values().map(|(sighting, _)| *sighting).collect()
     }
@@ -221,7 +221,7 @@ mod tests {
         ] {
             assert_eq!(sightings.check(&identity(history)), Ok(()), "{history:?}");
         }
-        // What was seen is no longer in the history.
+        // The start that was seen is no longer in the history.
         let long: Vec<_> = (0..20).map(|start| (11 + start, 100 + start)).collect();
         assert_eq!(sightings.check(&identity(&long)), Ok(()));
         // A node of which nothing is known, and one whose starts had no instance yet.

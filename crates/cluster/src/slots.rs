@@ -36,8 +36,8 @@ fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc, byte| crc << 8 ^ TABLE[usize::from((crc >> 8) as u8 ^ byte)])
 }
 
-/// Returns the part of a key that decides about its slot: what is between the first `{` and the next `}`, unless that is
-/// empty.
+/// Returns the part of a key that decides about its slot: the bytes between the first `{` and the next `}`, unless there are
+/// none.
 fn hashed(key: &[u8]) -> &[u8] {
     let Some(open) = key.iter().position(|byte| *byte == b'{') else { return key };
     let tag = &key[open + 1..];

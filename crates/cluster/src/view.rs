@@ -176,7 +176,7 @@ pub type KeptRecent = Box<dyn Send + Sync>;
 pub struct Metric {
     /// Name, without the prefix `esker_cluster_`.
     pub name: &'static str,
-    /// One line that says what is counted or measured, with the unit.
+    /// One line that names the counted or measured quantity, with the unit.
     pub help: &'static str,
     /// True if it only rises.
     pub is_counter: bool,

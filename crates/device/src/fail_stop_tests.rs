@@ -273,7 +273,7 @@ fn a_refusal_is_no_failure() {
     assert!(matches!(told(&mut flush), Some(Ok(()))));
 }
 
-/// A block device that shrank, or a pool behind it that is full, has lost what it promised.
+/// A block device that shrank, or a pool behind it that is full, has lost space that it promised.
 #[test]
 fn write_without_space_ends_writing_to_a_block_device_alone() {
     for (kind, fails) in [(DeviceKind::File, false), (DeviceKind::Block, true)] {

@@ -62,7 +62,7 @@ pub struct FoundTier {
     pub segments: u64,
     /// Number of segments of other stores, which are ignored.
     pub foreign_segments: u64,
-    /// True if what segments do not tell was taken from the superblock of the other tier.
+    /// True if the fields that segments do not hold were taken from the superblock of the other tier.
     pub completed_by_peer: bool,
     /// The superblock.
     #[serde(skip)]

@@ -31,7 +31,7 @@ const MARGIN: u64 = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryLimits {
-    /// All memory in bytes, except what the slots of a store take (about 200 bytes each).
+    /// All memory in bytes, except that of the slots of a store (about 200 bytes each).
     pub bytes: u64,
     /// Memory of the versions of keys in bytes, if it is not to follow from `bytes`.
     pub versions_bytes: Option<u64>,

@@ -29,7 +29,7 @@ fn open() -> OpenSegment {
     OpenSegment::new(SHAPE, name, SECRET, memory)
 }
 
-/// Appends records of many lengths in frames of 7. Returns what a walk is to find.
+/// Appends records of many lengths in frames of 7. Returns the records that a walk is to find.
 fn fill(segment: &mut OpenSegment, records: u64) -> Vec<Seen> {
     let mut expected = Vec::new();
     for number in 0..records {

@@ -11,7 +11,7 @@ use crate::segment::SegmentShape;
 use crate::slots::FoundSlot;
 use crate::summary::{FOOTER_BYTES, Footer};
 
-/// A segment with a readable start or end, as proof of what was durable in the segment before it.
+/// A segment with a readable start or end, as proof of the durable part of the segment before it.
 #[derive(Clone, Copy, Debug)]
 pub struct Follower {
     stream: Stream,

@@ -493,7 +493,7 @@ bugs! {
     LogMemberOpenedAlone,
 
     // A replica of a group.
-    /// The floor of a group is noted before what was applied is flushed.
+    /// The floor of a group is noted before the applied entries are flushed.
     FloorBeforeFlush,
     /// The log of a group is purged above its floor.
     PurgeAboveFloor,

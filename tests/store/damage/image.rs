@@ -49,7 +49,7 @@ pub(crate) struct Image {
 }
 
 /// Limit of the steps of a trial, in which a damaged store is opened, compacted and opened again; many
-/// times what it needs.
+/// times the steps that it needs.
 const STEPS_MAX: u64 = 3_000_000;
 const TWO_MINUTES_MS: i64 = 120_000;
 

@@ -11,7 +11,7 @@ pub(crate) use arguments::Arguments;
 
 use crate::instruments::failure::{Failure, Result};
 
-/// Measures, and prints what was measured.
+/// Measures, and prints the figures.
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if let Some(theta) = arguments.theta.iter().find(|theta| !(**theta > 0.0 && **theta <= 5.0)) {
         return Err(Failure::usage(format!("--theta is {theta}; it has to be more than 0, at most 5")));

@@ -21,7 +21,7 @@ impl Failure {
         Failure::Usage(text.into())
     }
 
-    /// An error while `what` was being done.
+    /// Returns a failure with exit code 1 and the text "`what`: `error`".
     pub fn failed(what: &str, error: impl Display) -> Failure {
         Failure::Failed(format!("{what}: {error}"))
     }

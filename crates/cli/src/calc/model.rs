@@ -155,7 +155,7 @@ fn default_segment_bytes(plan: &Plan, memory_bytes: u64, tier_bytes: u64, fast_b
     NewStore { memory_bytes, coalesces: false, tiers }.default_segment_bytes()
 }
 
-/// Refuses what no store holds.
+/// Refuses a plan that no store can hold: its write unit, its number of keys or the length of its keys is out of range.
 fn check(plan: &Plan) -> Result<(), String> {
     let unit = plan.drive.unit_bytes;
     if !unit.is_power_of_two() || !(4096..=UNIT_BYTES_MAX).contains(&unit) {

@@ -1,4 +1,4 @@
-//! Warnings about a plan: what its owner may not expect.
+//! Warnings about a plan: consequences that its owner may not expect.
 
 use super::model::{Estimate, Plan};
 use crate::top::text::bytes;

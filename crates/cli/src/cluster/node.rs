@@ -107,7 +107,7 @@ pub(crate) async fn join(
 }
 
 impl Member {
-    /// Returns what the server needs to know of the cluster.
+    /// Returns the node as the server's view of the cluster.
     pub(crate) fn view(&self) -> Arc<dyn ClusterView> {
         self.node.clone()
     }

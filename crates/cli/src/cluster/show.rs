@@ -10,7 +10,7 @@ use super::{progress, upgrade};
 /// Entries that a voter may lack without being reported.
 const LAG_MAX: u64 = 10_000;
 
-/// Returns what is wrong with the cluster, a line each: groups without a leader, missing copies, nodes that do not answer.
+/// Returns the problems of the cluster, a line each: groups without a leader, missing copies, nodes that do not answer.
 pub(super) fn problems(state: &State) -> Vec<String> {
     let mut problems = Vec::new();
     let copies = state.replicas;
@@ -175,7 +175,7 @@ pub(super) fn groups(state: &State) -> String {
     text
 }
 
-/// Returns what to do after the majority of a cluster was lost, with the progress of the asked node.
+/// Returns the steps to take after the majority of a cluster was lost, with the progress of the asked node.
 pub(super) fn recover(state: &State) -> String {
     let without = state.groups.iter().filter(|group| group.leader.is_none()).count();
     if without == 0 {

@@ -107,7 +107,8 @@ impl State {
         Ok(State { sent: sent.clone(), ..serde_json::from_value(sent)? })
     }
 
-    /// Returns what the node sent, and whether every group has all its copies.
+    /// Returns the JSON that the node sent, with the field `is_replicated`. Callers set it if [`problems`](super::show::problems)
+    /// finds none.
     pub(super) fn as_json(&self, is_replicated: bool) -> String {
         let mut shown = self.sent.clone();
         shown["is_replicated"] = is_replicated.into();

@@ -3,7 +3,7 @@
 //! - `monitor`, `stats`, `files`, `source`: read the four kinds of input.
 //! - `script`: finds the commands that a script names.
 //! - `report`: counts, and prints as text or JSON.
-//! - `advice`: replacements for what is not served.
+//! - `advice`: replacements for commands, options and scripts that are not served.
 //!
 //! `esker_server::served` decides which commands are served: it uses the server's own table.
 

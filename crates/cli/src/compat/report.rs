@@ -1,4 +1,4 @@
-//! Counts what is served and what is not, and prints it.
+//! Counts the served and the unserved commands, options and scripts, and prints the counts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
@@ -170,7 +170,7 @@ impl Report {
         *sum = sum.saturating_add(calls);
     }
 
-    /// Returns true if nothing was refused but what is ignored.
+    /// Returns true if all refusals are of commands that the caller ignores.
     pub(super) fn all_served(&self) -> bool {
         self.refused.values().all(|refusal| refusal.is_ignored)
     }

@@ -35,7 +35,7 @@ const FACTS: [&str; 11] = [
     "/proc/diskstats",
 ];
 
-/// Collects what needs no server.
+/// Collects the files that need no server: machine, settings, layout of the store, its devices and the end of the log.
 pub(super) fn collect(arguments: &Arguments, collected: &mut Collected) {
     collected.add("about.txt", Ok(about()));
     collected.add("settings.txt", settings(arguments.config.as_deref()));

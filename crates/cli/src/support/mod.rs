@@ -1,9 +1,9 @@
-//! `esker support`: collects in one archive what a bug report needs, without keys, values and secrets.
+//! `esker support`: collects the facts for a bug report in one archive, without keys, values and secrets.
 //!
 //! - `server`: answers of a running server, over RESP.
 //! - `http`: its metrics.
 //! - `machine`: the machine, the settings, the store's layout and its device.
-//! - `redact`: removes what users stored from the lines of a log.
+//! - `redact`: removes the data of users from the lines of a log.
 //!
 //! A part that cannot be collected is named in `missing.txt`: an archive of a server that does not run is made too.
 

@@ -1,4 +1,4 @@
-//! Removes what users stored from text: everything in quotes, and messages of scripts.
+//! Removes the data of users from text: everything in quotes, and messages of scripts.
 //!
 //! The server writes keys in quotes only ([`esker_engine::Error`]), and no values; messages of scripts
 //! (`redis.log`) are the one text of users without quotes.

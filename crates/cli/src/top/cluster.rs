@@ -23,7 +23,7 @@ pub(super) fn summary(cluster: &ClusterStatus) -> Vec<String> {
     facts
 }
 
-/// Returns what a node does: `leads 4, this node`.
+/// Returns the role of a node: `leads 4, this node`.
 pub(super) fn role(cluster: &ClusterStatus, node: &ClusterNode) -> String {
     let me = if node.id == cluster.me { ", this node" } else { "" };
     let unreachable = if node.is_reachable { "" } else { ", unreachable" };

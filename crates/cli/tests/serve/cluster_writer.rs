@@ -1,4 +1,4 @@
-//! A client in a thread that writes until it is stopped, beside what the test does with the cluster.
+//! A client in a thread that writes until it is stopped, while the test changes the cluster.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

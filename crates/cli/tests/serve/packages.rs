@@ -1,4 +1,4 @@
-//! Unpacks and runs what `packaging/build` makes.
+//! Unpacks and runs the packages that `packaging/build` makes.
 //!
 //! The packages are made of the tested binary, or lie in the directory `ESKER_PACKAGES`, and then they must be static
 //! and small. Where the tests run as root, the binaries run in a root directory that has the unpacked files alone.
@@ -226,7 +226,7 @@ fn check_sbom(document: &Path) {
     for name in ["esker-server", "tokio", "lua-src", "zstd-sys"] {
         assert!(components.iter().any(|one| one["name"] == name), "{name}");
     }
-    // What only tests or builds use is not linked.
+    // Crates that only tests or builds use are not linked.
     for name in ["tempfile", "proptest", "syn", "cc"] {
         assert!(!components.iter().any(|one| one["name"] == name), "{name}");
     }

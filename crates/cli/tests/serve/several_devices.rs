@@ -71,7 +71,7 @@ fn set(server: &Serving, keys: std::ops::Range<u32>, version: u32) {
     assert_eq!(answer.matches("+OK").count(), keys.len() + 1, "no put fails: {answer}");
 }
 
-/// Waits until `esker device list` shows what is expected.
+/// Waits until `is_so` accepts the output of `esker device list`. `what` names the condition in the panic after 120 s.
 fn until(path: &Path, server: &Serving, what: &str, is_so: impl Fn(&str) -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     loop {

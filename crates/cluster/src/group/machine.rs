@@ -99,7 +99,7 @@ mod tests {
     use super::super::entry::encode_entry;
     use super::*;
 
-    /// Notes what it is given.
+    /// Notes the calls of `Apply`, one line each.
     #[derive(Default)]
     struct Notes(Mutex<Vec<String>>);
 

@@ -162,8 +162,8 @@ impl Group {
         self.start_member().await
     }
 
-    /// Starts the member on its log and a whole keyspace. What a node promised before its last start is not known, so it
-    /// neither votes nor stands for election for as long as a promise may last.
+    /// Starts the member on its log and a whole keyspace. The promises that a node made before its last start are not known, so
+    /// it neither votes nor stands for election for as long as a promise may last.
     async fn start_member(self: &Arc<Group>) -> io::Result<()> {
         let (parts, transport) = (&self.parts, GroupTransport(Arc::downgrade(self)));
         let (machine, runtime) = (self.machine.clone(), parts.runtime.clone());

@@ -1,5 +1,5 @@
-//! Packs waiting proposals into entries. What comes while an entry is on its way shares the next one. That one also waits for the
-//! writers that the first answers, if the first took long.
+//! Packs waiting proposals into entries. Proposals that arrive while an entry is in flight share the next one. That one also waits
+//! for the writers that the first answers, if the first took long.
 
 use std::pin::pin;
 use std::sync::Arc;

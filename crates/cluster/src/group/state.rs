@@ -27,7 +27,7 @@ pub(super) struct Incoming {
     pub(super) proof: Bytes,
     /// Number of the next part; `None` after the last one.
     pub(super) next: Option<u32>,
-    /// True once the member runs on what was received.
+    /// True once the member runs on the received keyspace.
     pub(super) is_installed: bool,
     pub(super) last_part: Duration,
 }

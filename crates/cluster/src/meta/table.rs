@@ -1,4 +1,4 @@
-//! The keys of the meta group, and what they say together.
+//! The keys of the meta group, and the table of nodes and groups that they form.
 //!
 //! ```text
 //! cluster      version (1) | cluster (8) | groups (1) | replicas (1)

@@ -1,4 +1,4 @@
-//! A node: what its parts share.
+//! A node: the state that its parts share.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -95,7 +95,7 @@ impl Node {
         self.groups.slots(group).start
     }
 
-    /// Returns the record of another node, from the table or from what another node said.
+    /// Returns the record of another node, from the table or from the records that other nodes sent.
     pub(super) fn known(&self, node: u64) -> Option<PeerRecord> {
         self.table.load().nodes.get(&node).cloned().or_else(|| self.named.lock().get(&node).cloned())
     }

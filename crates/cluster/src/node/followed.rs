@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// The clients that read from replicas, and what they do.
+/// The clients that read from replicas, counts of their reads, and the questions to leaders.
 #[derive(Default)]
 pub(super) struct Following {
     pub(super) clients: AtomicUsize,

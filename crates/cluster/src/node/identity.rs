@@ -110,7 +110,7 @@ impl Identity {
     }
 }
 
-/// Returns what this store saw of each other node.
+/// Returns the sightings of other nodes that the log holds.
 pub(super) fn sightings(log: &GroupLog) -> Vec<Sighting> {
     let state = log.state(IDENTITY_GROUP, SEEN).unwrap_or_default();
     let (rows, _) = state.as_chunks::<32>();
@@ -123,7 +123,7 @@ pub(super) fn sightings(log: &GroupLog) -> Vec<Sighting> {
     rows.iter().map(|row| read(row)).collect()
 }
 
-/// Notes what this store saw of each other node. Durable on return.
+/// Writes the sightings of other nodes to the log. Durable on return.
 ///
 /// # Errors
 /// The error of the log.

@@ -1,4 +1,5 @@
-//! Notes in the log what this node saw of others, so that a disk that was rolled back is recognized after a restart of this node, too.
+//! Writes the sightings of other nodes to the log, so that a disk that was rolled back is recognized after a restart of this node,
+//! too.
 
 use esker_engine::GroupLog;
 
@@ -17,7 +18,7 @@ pub(super) struct Noted {
 }
 
 impl Noted {
-    /// Returns what is in a log.
+    /// Returns the note in a log.
     pub(super) fn new(log: &GroupLog) -> Noted {
         Noted { sightings: sightings(log), applied: 0 }
     }

@@ -1,4 +1,4 @@
-//! The next change of a group's members: a function of what its leader knows.
+//! The next change of a group's members: a function of the state that its leader knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 

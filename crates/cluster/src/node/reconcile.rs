@@ -1,4 +1,4 @@
-//! The task of a node that brings the members of its groups, their leaders and its own record to what they should be.
+//! The task of a node that brings the members of its groups, their leaders and its own record to their intended states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

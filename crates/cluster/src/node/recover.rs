@@ -5,8 +5,8 @@
 //!    other nodes.
 //!    A group of which the node has nothing begins empty with such an entry, if the administrator has named it.
 //!
-//! After a crash in between the recovery is repeated. What the node does not have is lost; entries that were never committed
-//! may become so.
+//! After a crash in between the recovery is repeated. Writes that the node does not have are lost; entries that were never
+//! committed may become so.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -50,7 +50,7 @@ impl Node {
 
     async fn exchange_reports(&self) {
         let own = self.own_report();
-        // What this node leads is known here at once, whether another node hears of it or not.
+        // This node's own report counts here at once, whether another node receives it or not.
         self.note_reports(vec![own.clone()]);
         let leader = self.leader(META_GROUP).filter(|leader| *leader != self.identity.node);
         let Some(leader) = leader else { return };

@@ -10,7 +10,7 @@ use super::error::NodeError;
 use crate::group::GroupSettings;
 use crate::slots::DATA_GROUPS_MAX;
 
-/// The way of a store into a cluster. A member may keep what it began with.
+/// The way of a store into a cluster. A member may keep the setting with which it began.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
     /// Founds a cluster, with this number of data groups.
@@ -26,8 +26,8 @@ pub enum Begin {
     },
     /// The store is a member already.
     Member,
-    /// The store is a member of a cluster whose majority is lost for good, and becomes the only node of a new one. What only
-    /// other nodes had is lost.
+    /// The store is a member of a cluster whose majority is lost for good, and becomes the only node of a new one. Writes that
+    /// only other nodes had are lost.
     Recover {
         /// Groups of which it has nothing, and which begin empty.
         without: Vec<u8>,
@@ -37,7 +37,7 @@ pub enum Begin {
 /// Settings of a node.
 #[derive(Clone)]
 pub struct NodeSettings {
-    /// What to do if the store is no member of a cluster.
+    /// Way into a cluster if the store is no member of one.
     pub begin: Begin,
     /// Address for other nodes, `host:port`, as they reach it.
     pub peers: String,

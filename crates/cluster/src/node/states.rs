@@ -1,4 +1,4 @@
-//! States of the replicas of all nodes, so that each node shows what goes wrong on another one.
+//! States of the replicas of all nodes, so that each node shows the failures of other ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

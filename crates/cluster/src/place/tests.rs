@@ -40,7 +40,8 @@ fn founded(nodes: u64, replicas: usize) -> Fleet {
     Fleet { nodes: nodes.collect(), shards: shards.collect(), replicas, ..Fleet::default() }
 }
 
-/// Executes the decisions about a group, as its leader does. Panics if the group would go below what is safe.
+/// Executes the decisions about a group, as its leader does. Panics if more than one voter is added, more than one live voter is
+/// removed, or no majority of the new nodes is reachable.
 fn execute(fleet: &mut Fleet, group: u8) {
     let nodes = fleet.nodes.clone();
     let shard = fleet.shards.get_mut(&group).unwrap();

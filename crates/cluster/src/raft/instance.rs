@@ -156,7 +156,7 @@ impl Instance {
         let committed = enter(self.runtime.clone(), read).await;
         let committed =
             committed.map_err(|error| GroupError::Refused(format!("the replica has stopped: {error}")))?;
-        // The machine is ahead of the state for a moment, and what it has applied may be acknowledged.
+        // The machine is ahead of the state for a moment, and entries that it has applied may be acknowledged.
         Ok(committed.max(self.applied().index))
     }
 

@@ -1,6 +1,6 @@
 //! The state machine of a group whose state is a keyspace of the store, for openraft.
 //!
-//! Entries are applied without waiting for a flush. What is applied is durable up to the *floor*, which is noted in the
+//! Entries are applied without waiting for a flush. Applied entries are durable up to the *floor*, which is noted in the
 //! group's log after a flush; a replica that restarts applies its log from there.
 
 use std::io;
@@ -83,7 +83,7 @@ impl Keyspace {
         Applied { index: index(&self.0.applied), floor: index(&self.0.floor), bytes }
     }
 
-    /// Advances the floor: flushes, and then notes what was applied before the flush.
+    /// Advances the floor: flushes, and then notes the last entry that was applied before the flush.
     pub(super) async fn advance_floor(&self) -> io::Result<()> {
         let reached = self.0.applied.lock().clone();
         let Some(id) = reached.id else { return Ok(()) };
@@ -182,7 +182,7 @@ impl RaftStateMachine<TypeConfig> for Keyspace {
         ))
     }
 
-    /// Returns the id of what is applied. The keys are read when it is sent.
+    /// Returns the id of the last applied entry. The keys are read when the snapshot is sent.
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Shot>> {
         let shot = Keyspace::meta(&self.0.applied);
         Ok(shot.meta.last_log_id.is_some().then_some(shot))

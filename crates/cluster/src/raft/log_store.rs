@@ -53,7 +53,7 @@ impl GroupStore {
         GroupStore { log, group }
     }
 
-    /// Returns what the keyspace holds before the log is applied to it.
+    /// Returns the content of the keyspace before the log is applied to it.
     pub(super) fn base(&self) -> io::Result<Base> {
         self.log.state(self.group, BASE).map_or(Ok(Base::Empty), |bytes| decode_base(&bytes))
     }

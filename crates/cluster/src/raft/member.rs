@@ -53,7 +53,7 @@ pub(crate) enum WriteEnd {
 pub(crate) struct Committed {
     /// Its index in the log.
     pub(crate) index: u64,
-    /// What was proposed.
+    /// The proposed bytes.
     pub(crate) bytes: Bytes,
 }
 

@@ -64,8 +64,8 @@ impl RaftRequest {
         decode_log_id(id).is_ok_and(|id| request.last_log_id < Some(id))
     }
 
-    /// Returns what proves each part of a snapshot, and the index up to which it has applied the log; `None` for another
-    /// request.
+    /// Returns the proof that each part of a snapshot carries, and the index up to which it has applied the log; `None` for
+    /// another request.
     pub(crate) fn snapshot_proof(&self) -> Option<(Bytes, u64)> {
         let RaftRequest::Snapshot(vote, snapshot) = self else { return None };
         let id = snapshot.meta.last_log_id.as_ref()?;

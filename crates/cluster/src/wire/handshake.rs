@@ -94,7 +94,7 @@ fn malformed(what: &str) -> Failed {
     Failed::ByUs(Refusal::new(Reason::Malformed, format!("{what} is damaged, or not of this protocol")))
 }
 
-/// What both sides need for a hello.
+/// State that both sides need for a hello: the connection, the secret, the own identity, the levels and the time.
 pub(super) struct Handshake<'h> {
     pub(super) channel: &'h mut Channel,
     pub(super) secret: Option<&'h Secret>,

@@ -12,7 +12,7 @@ use crate::peers::NodeIdentity;
 use crate::peers::PeerRecord;
 use crate::sightings::Sightings;
 
-/// Nodes, what was seen of them, and live connections.
+/// Nodes, their sightings, and live connections.
 pub(super) struct Members {
     pub(super) me: NodeIdentity,
     /// Random number of this process.

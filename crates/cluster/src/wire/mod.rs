@@ -178,12 +178,12 @@ impl Wire {
         self.0.0.set_identity(identity);
     }
 
-    /// Notes what this node saw of others in an earlier process. A hello that does not continue that is refused.
+    /// Takes over the sightings of an earlier process. A hello that does not continue its sighting is refused.
     pub fn remember(&self, seen: &[Sighting]) {
         self.0.0.remember(seen);
     }
 
-    /// Returns what this node saw of each other one.
+    /// Returns the sightings of the other nodes.
     pub fn sightings(&self) -> Vec<Sighting> {
         self.0.0.sightings()
     }
@@ -235,7 +235,7 @@ impl Wire {
     }
 }
 
-/// Checks what can be checked before the address is resolved.
+/// Checks the settings and the identity, without the settings that depend on the resolved address.
 fn check_settings(settings: &WireSettings, identity: &NodeIdentity) -> Result<(), WireError> {
     let wrong = |what: String| Err(WireError::Settings(what));
     let limits = &settings.limits;

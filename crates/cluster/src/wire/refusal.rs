@@ -24,7 +24,7 @@ pub enum RefusalReason {
     UnknownNode = 4,
     /// Its store is not the one with which it joined: the disk was wiped or replaced.
     OtherStore = 5,
-    /// It does not continue what was seen of it: the disk was rolled back.
+    /// It does not continue its sighting: the disk was rolled back.
     OldStarts = 6,
     /// Another process with a copy of its store is connected.
     Copy = 7,

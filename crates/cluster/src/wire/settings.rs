@@ -110,7 +110,7 @@ pub struct WireSettings {
     pub secret: Option<Secret>,
     /// Mutual TLS. With a secret, too, both are required of a peer.
     pub tls: Option<WireTls>,
-    /// Allows listening beyond the loopback interface without TLS: what follows the hello is neither encrypted nor
+    /// Allows listening beyond the loopback interface without TLS: frames after the hello are neither encrypted nor
     /// protected against changes on the way.
     pub allow_plain: bool,
     /// Limits.

@@ -1,5 +1,5 @@
 //! Clients write and read while machines crash, networks are cut, nodes come and go, and clocks are wrong: no history may be
-//! other than that of a single store, and what [`Watcher`] checks holds at every moment.
+//! other than that of a single store, and the invariants of [`Watcher`] hold at every moment.
 //!
 //! `ESKER_CLUSTER_SEEDS=500 cargo test -p esker-cluster campaign` runs more seeds, from `ESKER_CLUSTER_FIRST` on.
 
@@ -30,7 +30,7 @@ fn number(name: &str, otherwise: u64) -> u64 {
     }
 }
 
-/// What the faults of a run need.
+/// The machines and the random numbers from which the faults of a run are made.
 struct Run {
     machines: Machines,
     random: Random,
@@ -153,7 +153,7 @@ impl Run {
         self.pause(800).await;
     }
 
-    /// Waits until all copies are complete, and checks what clients saw and what all nodes hold.
+    /// Waits until all copies are complete, and checks the histories of the clients and the contents of all nodes.
     async fn check(&self, clients: &Clients) -> Counts {
         self.machines.wait("each group has a leader and three voters", |group| group.voters.len() == 3).await;
         let counts = clients.check().await;
@@ -162,7 +162,7 @@ impl Run {
     }
 }
 
-/// Runs one seed. Returns the trace of the world and what clients did.
+/// Runs one seed. Returns the trace of the world and the counts of the operations of clients.
 fn run(seed: u64) -> (u64, Counts) {
     let tiers = if seed.is_multiple_of(2) { Tiers::Fast } else { Tiers::Both };
     let mut random = Random::new(seed ^ 0xc1u64);

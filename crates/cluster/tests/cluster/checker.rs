@@ -1,4 +1,4 @@
-//! Decides if what clients saw of a key is a linearizable history.
+//! Decides if the operations of clients on a key and their answers are a linearizable history.
 //!
 //! Two kinds of keys. A *list* grows by unique elements, and a read returns all of them: every fault shows in a comparison
 //! with the last read. A *register* is overwritten, deleted and may expire: a search tries all orders.
@@ -153,7 +153,7 @@ fn before_on_connections(operations: &[&Operation]) -> Vec<Option<usize>> {
     operations.iter().enumerate().map(before).collect()
 }
 
-/// Checks the operations of a register: searches for an order in which every read returns what was written last, and
+/// Checks the operations of a register: searches for an order in which every read returns the value written last, and
 /// which keeps the order of operations that followed each other.
 pub(crate) fn check_register(operations: &[Operation]) -> Result<(), String> {
     let mut operations: Vec<_> = operations.iter().collect();

@@ -1,4 +1,4 @@
-//! Clients of a cluster: they write and read as the server does, and note what they see.
+//! Clients of a cluster: they write and read as the server does, and note the answers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn number_in(bytes: &[u8]) -> u64 {
     bytes[..8].try_into().map(u64::from_le_bytes).expect("eight bytes")
 }
 
-/// What is asked of a cluster.
+/// The load that the clients put on a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) clients: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Load {
     pub(crate) clears: bool,
 }
 
-/// Clients, and what they saw.
+/// Clients, and the history of their operations.
 pub(crate) struct Clients {
     pub(crate) world: SimRuntime,
     pub(crate) nodes: Nodes,
@@ -348,7 +348,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Returns what was read if it was current. As in the server, the check comes after the read.
+    /// Returns the result of a read if it was current. As in the server, the check comes after the read.
     async fn checked(&self, running: &Running, group: u8, end: End) -> Result<End, Failed> {
         if !running.node.has_lease(group) {
             let confirmed = running.node.confirm(group).await;

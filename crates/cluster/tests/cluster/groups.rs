@@ -16,7 +16,7 @@ use crate::support::{SEGMENT_BYTES, Tiers};
 
 const WRITERS: u64 = 6;
 
-/// What clients know.
+/// The acknowledged numbers and the counts of operations that the clients know.
 #[derive(Default)]
 struct Known {
     /// Last acknowledged number of each key.
@@ -181,7 +181,7 @@ fn history(seed: u64, tiers: Tiers, writes: u64) -> (u64, BTreeMap<Bytes, Bytes>
             );
             assert!(known.reads > 0, "seed {seed}: no read was answered");
         }
-        // What is applied again from floors and logs is the same.
+        // Applying the logs again from the floors leads to the same keys.
         NODES.into_iter().for_each(|number| stores.crash(number));
         for number in NODES {
             stores.start(number).await;
@@ -268,7 +268,7 @@ fn log_of_a_busy_group_is_purged_before_it_is_full() {
     stores.end();
 }
 
-/// A single voter loses power before each durable write or flush; what it acknowledged comes back from its floor and log.
+/// A single voter loses power before each durable write or flush; acknowledged writes come back from its floor and log.
 #[test]
 fn single_voter_keeps_acknowledged_writes_after_any_power_cut() {
     for (seed, tiers) in [(1, Tiers::Fast), (2, Tiers::Both)] {

@@ -1,4 +1,4 @@
-//! Histories of a group log, record by record, and what may be left of one after a power cut.
+//! Histories of a group log, record by record, and the contents that a power cut may leave of one.
 
 use std::collections::BTreeMap;
 
@@ -84,7 +84,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Begins with what a log holds durably.
+    /// Begins with the durable content of a log.
     pub(crate) fn after(before: Model) -> History {
         History { before, records: Vec::new(), durable: 0 }
     }

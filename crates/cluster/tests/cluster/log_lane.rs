@@ -57,7 +57,7 @@ async fn write(
                 let most = if random.one_in(10) { 9000 } else { 300 };
                 let batch: Vec<_> = (0..1 + random.below(8)).map(|_| bytes(&mut random, most)).collect();
                 let first = log.range(group).end;
-                // One writer of a group appends at a time, so the log writes what it is given in this order.
+                // One writer of a group appends at a time, so the log writes the entries in this order.
                 for (index, entry) in (first..).zip(&batch) {
                     history.lock().add(Record::Entry(group, index, entry.clone()));
                 }
@@ -75,7 +75,7 @@ async fn write(
     Ok(())
 }
 
-/// Writes, cuts the power at a random time, and compares what is left with what was written; several times.
+/// Writes, cuts the power at a random time, and compares the content that is left with the written history; several times.
 fn history_with_power_cuts(seed: u64, tiers: Tiers) -> u64 {
     let world = SimRuntime::new(seed);
     let mut random = world.fork_random();
@@ -277,8 +277,8 @@ fn log_frees_slots_beside_idle_group_and_refuses_when_full() {
     }
 }
 
-/// Cuts the power before every durable write or flush of any device, while users write too. What is left holds everything
-/// that was durable before.
+/// Cuts the power before every durable write or flush of any device, while users write too. The log that is left holds
+/// everything that was durable before.
 #[test]
 fn power_cut_before_every_flush_loses_nothing_durable() {
     for tiers in [Tiers::Fast, Tiers::Both] {

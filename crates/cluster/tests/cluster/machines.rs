@@ -36,7 +36,7 @@ pub(crate) struct Running {
 struct Machine {
     node: SimNode,
     devices: Devices,
-    /// What the next start says of it.
+    /// The setting `begin` of its next start.
     begin: Begin,
 }
 
@@ -115,7 +115,7 @@ impl Machines {
         self.replicas = replicas;
     }
 
-    /// Changes what the next start says.
+    /// Changes the setting `begin` of a machine's next start.
     pub(crate) fn set_begin(&mut self, machine: u64, begin: Begin) {
         self.machines.get_mut(&machine).expect("a machine").begin = begin;
     }
@@ -309,7 +309,7 @@ impl Machines {
         );
     }
 
-    /// Returns what a machine holds of each group.
+    /// Returns the keys and values that a machine holds of each group.
     pub(crate) async fn content(&self, machine: u64) -> BTreeMap<u8, Vec<(Vec<u8>, Vec<u8>)>> {
         let running = self.running(machine);
         let mut content = BTreeMap::new();

@@ -199,7 +199,7 @@ fn new_leader_sends_snapshot_to_node_needed_for_majority() {
         machines.start_all().await;
         machines.crash(3);
         put(&machines, &world, 0..600).await;
-        // The log does not reach back to what the third node has, and the new leader has no other follower.
+        // The log does not reach back to the last entry of the third node, and the new leader has no other follower.
         world.sleep(Duration::from_secs(5)).await;
         machines.crash(1);
         machines.crash(2);

@@ -17,13 +17,13 @@ const GIVEN_UP: Duration = Duration::from_millis(500);
 /// Time since the last answer after which a node is unreachable.
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 
-/// What the network knows of a machine that runs.
+/// The state of a running machine that the network keeps.
 #[derive(Default)]
 struct Port {
     identity: Option<NodeIdentity>,
     handler: Option<Weak<dyn PeerHandler>>,
     nodes: BTreeMap<u64, PeerRecord>,
-    /// What was seen of other nodes.
+    /// Its sightings of other nodes.
     sightings: Sightings,
     /// Time of the last answer of each address.
     answered: BTreeMap<String, Duration>,
@@ -111,7 +111,7 @@ impl Network {
         !self.is_unlucky() && !self.cuts.lock().contains(&(from.to_owned(), to.to_owned()))
     }
 
-    /// Checks what a node says of itself, as the receiver does. Returns its number if it is a member.
+    /// Checks the identity in a hello, as the receiver does. Returns the number of the node if it is a member.
     fn check_hello(&self, from: &str, said: NodeIdentity, port: &mut Port) -> Result<Option<u64>, String> {
         let me = port.identity.ok_or("the node has no identity yet")?;
         if said.cluster == 0 {
@@ -133,7 +133,7 @@ impl Network {
         Ok(Some(said.node))
     }
 
-    /// Checks what the other side says of itself, as the side that connects does.
+    /// Checks the identity that the other side sends, as the side that connects does.
     fn check_welcome(&self, mine: &Mutex<Port>, said: Option<NodeIdentity>) -> Result<(), String> {
         let mut mine = mine.lock();
         let Some(said) = said.filter(|said| mine.nodes.contains_key(&said.node)) else { return Ok(()) };

@@ -281,7 +281,7 @@ impl Cluster {
 }
 
 /// Three nodes replicate `writes` changes of eight writers. Meanwhile the leader, each node and all nodes lose power. Returns
-/// the trace of the world, and what was applied.
+/// the trace of the world, and the journal of applied changes.
 fn history(seed: u64, tiers: Tiers, writes: u64) -> (u64, Journal) {
     let mut cluster = Cluster::new(seed, tiers);
     let world = cluster.world.clone();
@@ -326,7 +326,7 @@ fn history(seed: u64, tiers: Tiers, writes: u64) -> (u64, Journal) {
         cluster.wait_for_acknowledged(writes as usize).await;
         let journal = cluster.settled().await;
         cluster.check(&journal, writes);
-        // What is applied again from the logs is the same.
+        // Applying the logs again leads to the same journal.
         NODES.into_iter().for_each(|number| cluster.crash(number));
         for number in NODES {
             cluster.start(number).await;

@@ -1,4 +1,4 @@
-//! Clients that read from replicas, as the server does on its address for replicas. What they see goes into the history of the
+//! Clients that read from replicas, as the server does on its address for replicas. Their reads are part of the history of the
 //! other clients: a read may be of any moment since `called` less the staleness that is allowed, and the reads of one connection
 //! follow each other.
 

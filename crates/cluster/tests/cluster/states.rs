@@ -1,4 +1,4 @@
-//! What nodes show of replicas that have stopped, of leaders without a majority, and of a log that all groups fill at once.
+//! The states that nodes show: replicas that have stopped, leaders without a majority, and a log that all groups fill at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

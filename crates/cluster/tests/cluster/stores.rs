@@ -183,7 +183,7 @@ pub(crate) struct Stores {
     pub(crate) full: Arc<Mutex<BTreeSet<u64>>>,
 }
 
-/// What a client of a store gets.
+/// The outcome of a put for a client of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Put {
     Done,

@@ -49,7 +49,7 @@ impl GroupMachine for Counter {
 /// The number of the group under test.
 const GROUP: u8 = 3;
 
-/// The log under test, which keeps the history of what is written to it.
+/// The log under test, which keeps the history of the records written to it.
 #[derive(Clone)]
 struct Watched {
     store: GroupStore,
@@ -58,7 +58,7 @@ struct Watched {
 }
 
 impl Watched {
-    /// Adds what the last call changed to the history. `before`: what the group held.
+    /// Adds the changes of the last call to the history. `before`: the content of the group before that call.
     async fn note(&self, before: &Model, is_durable: bool) {
         let now = Model::of(&self.log).await;
         let (old, new) = (before.0.get(&GROUP).cloned().unwrap_or_default(), now.0.get(&GROUP).cloned());

@@ -1,8 +1,8 @@
-//! Checks what must hold at every moment of a cluster, while clients work and machines fail.
+//! Checks the invariants that hold at every moment of a cluster, while clients work and machines fail.
 //!
 //! * Floor ≤ applied ≤ last entry, and nothing above the floor is purged.
 //! * Log matching: entries with one index and one leader are the same, in every log.
-//! * State machine safety: what is applied at an index is the same entry on every node.
+//! * State machine safety: the entry applied at an index is the same on every node.
 //! * Leader completeness: a leader has all entries that were committed before it was elected.
 //! * Nodes that have applied up to the same index hold the same keys and values, so nothing uncommitted is visible.
 //!
@@ -34,7 +34,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 /// Term and node of a leader, in the order in which leaders follow each other.
 type Leader = (u64, u64);
 
-/// What was seen of a group.
+/// The entries, leaders and contents of a group that were seen so far.
 #[derive(Default)]
 struct Seen {
     /// Hash of each entry, by index and leader.
@@ -49,12 +49,12 @@ struct Seen {
     last: u64,
 }
 
-/// What was seen of a replica since its node was started.
+/// The progress of a replica that was seen since its node was started.
 #[derive(Default)]
 struct Replica {
     /// Entries up to this index were checked after they had been applied.
     checked: u64,
-    /// The content may be ahead of the applied index up to here: a crash does not undo what is applied.
+    /// The content may be ahead of the applied index up to here: a crash does not undo applied entries.
     ahead: u64,
 }
 

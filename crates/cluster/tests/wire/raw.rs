@@ -1,4 +1,4 @@
-//! The protocol, written a second time from its description: connections that do what no node does.
+//! The protocol, written a second time from its description: connections that send frames which no node sends.
 
 use std::io;
 

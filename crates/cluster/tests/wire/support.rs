@@ -71,7 +71,7 @@ impl PeerHandler for Shared {
     }
 }
 
-/// Returns a time limit in seconds. With a seeded bug, what is waited for may never happen, so the wait is shorter.
+/// Returns a time limit in seconds. With a seeded bug, the awaited event may never happen, so the wait is shorter.
 pub(crate) fn patience(usual: u64) -> u64 {
     if std::env::var_os("ESKER_PLANTED").is_some() { usual.min(5) } else { usual }
 }

@@ -71,7 +71,7 @@ impl StripeMap {
     }
 
     /// Puts a slot into the place of the slot `to`, which has no place from then on. Places that the slot had before hold nothing
-    /// from then on, because they have what was written of its segment.
+    /// from then on, because they have the written part of its segment.
     pub fn move_slot(&mut self, slot: u32, to: u32) {
         if let Some(left) = self.moved.insert(slot, to) {
             self.taken.insert(left, None);

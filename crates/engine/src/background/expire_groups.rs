@@ -147,7 +147,7 @@ impl ExpireGroups<'_> {
     /// Deletes expired records of a sealed segment. Returns the time when it is to be examined again.
     async fn expire_segment(&self, at: SegmentAt, segment: u64, now_ms: u64) -> Result<u64> {
         let space = &self.writer.space;
-        // What cannot be read is reported by the tasks that read it for other reasons.
+        // Read errors are reported by the tasks that read the segment for other reasons.
         let Ok(Some(entries)) = space.read_entries_or_scan(space.tier(at.0), at.1).await else {
             return Ok(now_ms + LEFT_AGAIN_MS);
         };

@@ -19,7 +19,7 @@ pub enum ClusterError {
     NoLeader {
         /// The hash slot of the key, or the first one of the group.
         slot: u16,
-        /// What is missing.
+        /// The cause, such as a missing majority.
         why: String,
     },
     /// This node leads the group, but has not applied all earlier entries yet. Nothing was done.
@@ -35,7 +35,7 @@ pub enum ClusterError {
     /// The write was proposed, and its outcome is unknown: it may be done now, later or never. A client that repeats it
     /// may do it twice.
     Uncertain {
-        /// What happened.
+        /// The cause.
         why: String,
     },
 }

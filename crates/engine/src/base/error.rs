@@ -57,7 +57,7 @@ pub enum Error {
         /// The problem, phrased to follow the option's name.
         what: String,
     },
-    /// The condition of a write did not hold. Read the key again to decide what to write next.
+    /// The condition of a write did not hold. Read the key again to decide about the next write.
     Conflict {
         /// The condition, and the state that was found.
         what: String,
@@ -141,7 +141,7 @@ pub enum Error {
     MissingFeature {
         /// The feature of the package.
         feature: &'static str,
-        /// What needs the feature.
+        /// The operation that needs the feature.
         what: String,
     },
     /// The cluster of a replicated store cannot do it here or now.
@@ -191,7 +191,7 @@ impl Error {
         Error::Invalid { what: what.into() }
     }
 
-    /// Returns an error about an option; `what` is phrased to follow the option's name.
+    /// Returns an error about an option. The text is phrased to follow the option's name.
     pub(crate) fn option(option: OptionName, what: impl Into<String>) -> Error {
         Error::Option { option, what: what.into() }
     }

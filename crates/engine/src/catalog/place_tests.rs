@@ -37,7 +37,7 @@ impl World {
         self.slots[slot].number.set(0);
     }
 
-    /// Does what a get does. Returns the number of the segment in which it found the key's record.
+    /// Follows the steps of a get. Returns the number of the segment in which it found the key's record.
     fn get(&self) -> u64 {
         loop {
             let pointer = self.pointer.load(Ordering::Acquire);

@@ -353,7 +353,7 @@ fn longest_log(segment_bytes: u32) -> u32 {
     ((LOG_BYTES / u64::from(segment_bytes)) as u32).max(LOG_SLOTS)
 }
 
-/// Step 5. Writes the footer of a segment of the log that was found without one. The next opening takes what is missing
+/// Step 5. Writes the footer of a segment of the log that was found without one. The next opening takes records that are missing
 /// before its end for damage, and nothing behind it for records.
 async fn seal_log(space: &Space, log: &LogSegment) -> Result<()> {
     let LogSegment { tier, slot, segment, tail, .. } = *log;

@@ -386,7 +386,7 @@ impl Options {
     }
 
     /// Policy for puts when the store is full. Default [`WhenFull::Refuse`]. A store that evicts is a cache:
-    /// `docs/durability.md` lists what it may drop.
+    /// `docs/durability.md` lists the keys that it may drop.
     pub fn when_full(mut self, when_full: WhenFull) -> Options {
         self.when_full = when_full;
         self

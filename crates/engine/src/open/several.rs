@@ -242,7 +242,7 @@ impl Existing<'_> {
         Ok(())
     }
 
-    /// Refuses devices that are shorter than what was written to them.
+    /// Refuses devices that are shorter than the data written to them.
     fn check_lengths(&mut self, at: &[Option<Arc<dyn Device>>]) -> Result<()> {
         for (position, device) in at.iter().enumerate() {
             let Some(device) = device else { continue };

@@ -97,7 +97,7 @@ impl NewStore {
         bytes.max(least.min(USUAL_SEGMENT_BYTES)).max(units)
     }
 
-    /// Returns what the store needs of its memory while it has little data, in this opening and later ones.
+    /// Returns the memory that the store needs while it has little data, in this opening and later ones.
     pub fn needs(&self, segment_bytes: u64) -> Needs {
         let slots = self.tiers.iter().filter_map(|tier| tier.sizes).map(|(limit, _)| limit / segment_bytes);
         let slots = slots.map(|slots| u32::try_from(slots).unwrap_or(u32::MAX));

@@ -104,7 +104,7 @@ impl SegmentReader {
         self.no_frame = Some((self.walk.at(), self.base + self.bytes.len() as u32));
     }
 
-    /// Begins again at the end of the last visit. Returns false if the last visit ended there too: what is behind it cannot
+    /// Begins again at the end of the last visit. Returns false if the last visit ended there too: records behind it cannot
     /// be found.
     pub(super) fn resume(&mut self) -> bool {
         let at = self.walk.at();

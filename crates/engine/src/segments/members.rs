@@ -220,7 +220,7 @@ pub(crate) async fn write_to_members(
 }
 
 /// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by the
-/// failure of another would complete after the next update, and bring back what that replaced.
+/// failure of another would complete after the next update, and bring back the superblock that the update replaced.
 async fn all_ended<T>(writes: impl Iterator<Item = impl Future<Output = Result<T>>>) -> Result<Vec<T>> {
     if planted(Bug::MemberWriteLeftInFlight) {
         return try_join_all(writes).await;

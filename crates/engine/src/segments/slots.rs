@@ -424,7 +424,7 @@ impl Slots {
         self.eviction(|orders| orders.clock.range((from, Bound::Unbounded)).next().copied())
     }
 
-    /// Returns what decides whether a segment on probation is evicted, without the segments that `left_alone` accepts.
+    /// Returns the figures that decide whether a segment on probation is evicted, without the segments that `left_alone` accepts.
     pub(crate) fn probation(&self, left_alone: impl Fn(u32) -> bool) -> Probation {
         let mut visited = 0;
         let probation = self.eviction(|orders| {

@@ -2,8 +2,8 @@
 //!
 //! Each piece of lane memory follows a header of one page that names the segment being built in it. The file counts only if it
 //! was written since the machine was started (same boot id) and in the last opening of the store (same epoch): then the page
-//! cache holds exactly what the process wrote before it died, and any checksum mismatch is damage. The superblock has the boot
-//! id and the required length of the file.
+//! cache holds exactly the bytes that the process wrote before it died, and any checksum mismatch is damage. The superblock has
+//! the boot id and the required length of the file.
 
 mod boot;
 mod header;

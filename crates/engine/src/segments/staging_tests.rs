@@ -106,8 +106,8 @@ fn boot_id_that_is_malformed_or_zero_is_unknown() {
     }
 }
 
-/// The page cache holds what the process wrote before it died only if the machine ran since; and records of an earlier opening
-/// were recovered by the one after it, and may have been overwritten since.
+/// The page cache holds the bytes that the process wrote before it died only if the machine ran since; and records of an earlier
+/// opening were recovered by the one after it, and may have been overwritten since.
 #[test]
 fn staging_records_count_only_from_last_opening_and_boot() {
     let dir = tempfile::tempdir().expect("a directory");

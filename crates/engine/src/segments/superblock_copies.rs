@@ -12,7 +12,7 @@ use crate::segments::accounting::WriteAccounting;
 use crate::segments::far_copies;
 
 /// Waits for all of these writes, and returns the first error. None is in flight afterwards: one that was left in flight by a
-/// failure would complete after its repetition, and overwrite what was written since.
+/// failure would complete after its repetition, and overwrite data written since.
 pub(super) async fn all_written(
     writes: impl Iterator<Item = Pending<std::result::Result<(), DeviceError>>>,
 ) -> Result<()> {
@@ -60,8 +60,8 @@ pub(crate) async fn write_superblock_over(
     Ok(())
 }
 
-/// Marks the start of a device that is being formatted, added or removed, and erases what it held, far copies included. The mark
-/// permits a store to format it, although it still has old segments.
+/// Marks the start of a device that is being formatted, added or removed, and erases its old content, far copies included. The
+/// mark permits a store to format it, although it still has old segments.
 pub(crate) async fn clear_head(
     device: &Arc<dyn Device>,
     accounting: &WriteAccounting,

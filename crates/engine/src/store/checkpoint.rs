@@ -237,8 +237,8 @@ impl Checkpoint {
     }
 
     /// Returns a footer for the end of a sealed segment whose own footer is unreadable on the device. A store opened
-    /// from a copy of the checkpoint learns from it that the segment existed, and up to which offset, and so what is
-    /// lost.
+    /// from a copy of the checkpoint learns from it that the segment existed, and up to which offset, and so which
+    /// records are lost.
     pub fn footer_in_place_of_lost(&self, segment: &CheckpointSegment) -> [u8; FOOTER_BYTES] {
         let tier = self.space.tier(segment.tier);
         let slot = tier.slot(segment.slot);

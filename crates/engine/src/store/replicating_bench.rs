@@ -193,7 +193,7 @@ impl Node {
         Node { world, store, fake, fast, capacity }
     }
 
-    /// Returns the node after a power failure now. Its store has what was durable.
+    /// Returns the node after a power failure now. Its store has the durable writes.
     pub(super) fn power_cut(&self) -> Node {
         let cut = |device| esker_simulated::power_cut(&self.world, device);
         Node::open(self.world.clone(), self.fast.as_ref().map(cut), cut(&self.capacity))

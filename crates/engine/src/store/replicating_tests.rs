@@ -281,7 +281,7 @@ fn replay_from_an_earlier_point_ends_in_the_same_state() {
     }
 }
 
-/// Write amplification is a ratio to what this node was given, by clients or by a leader.
+/// Write amplification is a ratio to the bytes that this node was given, by clients or by a leader.
 #[test]
 fn activity_counts_changes_applied_by_client_or_leader() {
     let node = Node::new(1);

@@ -28,8 +28,8 @@ pub struct TierStats {
     pub unit_bytes: u64,
     /// Length of a segment, in bytes.
     pub segment_bytes: u64,
-    /// Slots for segments. Of the length that a file has yet to grow, only what its file system has room for now is
-    /// counted.
+    /// Slots for segments. Of the length that a file has yet to grow, only the part for which its file system has room now
+    /// is counted.
     pub segments_total: u64,
     /// Segments that can still be allocated.
     pub segments_free: u64,

@@ -247,7 +247,7 @@ impl Writer {
     }
 
     /// Returns the deletes of keys that an update of a replicated store was shown as absent because their time has passed, and
-    /// that it does not write itself. They are part of its proposal, so that no later leader shows what it did not see.
+    /// that it does not write itself. They are part of its proposal, so that no later leader shows values that it did not see.
     fn deletes_of_shown(
         &self,
         keys: &[Named<'_>],

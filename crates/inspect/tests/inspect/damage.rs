@@ -1,7 +1,7 @@
 //! Checks find damage and name the affected keys, and repairs save everything else.
 //!
-//! The test knows which bytes each damage changed, and the parsers of the log say what every byte of a
-//! store is for. From both follows the expected report:
+//! The test knows which bytes each damage changed, and the parsers of the log give the purpose of every byte of a
+//! store. From both follows the expected report:
 //! * If only padding and free space changed, no key is lost.
 //! * Otherwise the store is not well. The keys whose current record changed are named. If the affected
 //!   keys cannot be known, the report says so. No other key is named.

@@ -107,7 +107,7 @@ async fn unconfirmed_reads_are_errors_and_writes_are_uncertain() {
     refused(client.head(pb::HeadRequest { key: key("b") }).await, Code::FailedPrecondition, "NOT_LEADER");
     let download = pb::DownloadRequest { key: key("b"), ..Default::default() };
     refused(client.download(download).await.map(drop), Code::FailedPrecondition, "NOT_LEADER");
-    // What was committed is answered.
+    // Committed writes are answered.
     client.put(put("b", "1")).await.unwrap();
     client.increment(pb::IncrementRequest { key: key("b"), ..Default::default() }).await.unwrap();
     let status = client.compare_and_swap(swap("b", Expected::Value(key("none")))).await.unwrap_err();

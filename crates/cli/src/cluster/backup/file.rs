@@ -132,7 +132,7 @@ impl Reader {
     }
 
     fn take(&mut self, bytes: usize) -> Result<Vec<u8>, Failure> {
-        // The buffer grows with what arrives: a damaged length allocates nothing.
+        // The buffer grows with the bytes that were read: a damaged length allocates nothing.
         let mut taken = Vec::new();
         let read = self.from.by_ref().take(bytes as u64).read_to_end(&mut taken);
         read.map_err(|error| Failure::Failed(format!("cannot read {}: {error}", self.path.display())))?;

@@ -16,13 +16,13 @@ enum Part {
     Setup(&'static str),
     /// A block by the beginning of its first line. Its commands must succeed.
     Runs(&'static str, Replace),
-    /// A block by the beginning of its first line. Its commands must print what the page shows.
+    /// A block by the beginning of its first line. Its commands must print the output that the page shows.
     Prints(&'static str, Replace),
 }
 
 use Part::*;
 
-/// Texts of a page, and what the session has in their place.
+/// Texts of a page, each with its replacement in the session.
 type Replace = &'static [(&'static str, &'static str)];
 
 /// Starts a server at the default port, and waits until it is ready.

@@ -29,7 +29,7 @@ pub(super) struct Scanned {
     highest: u64,
 }
 
-/// What recovery found beside the records of users.
+/// The segments that recovery found, by kind, once their numbers are known.
 pub(super) struct Named {
     pub(super) segments: Vec<Segment>,
     pub(super) unmarked: Vec<Unmarked>,

@@ -1,5 +1,5 @@
 //! Contents of the log of replicated groups: the current record of each index and state, and which segments still hold
-//! any. Appends and recovery apply records by the same function, so that an opening finds what was appended.
+//! any. Appends and recovery apply records by the same function, so that an opening finds the appended state.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;

@@ -15,7 +15,7 @@ use crate::base::error::{Error, Result};
 /// The log of replicated groups. Each group has consecutive entries and up to 256 small states.
 ///
 /// Changes are readable when their call returns, and durable when [`Written::durable`] returns. They become durable in the
-/// order of the calls, for all groups: after a crash a prefix of all changes is left, and never less than what was durable.
+/// order of the calls, for all groups: after a crash a prefix of all changes is left, which has at least all durable ones.
 #[derive(Clone)]
 pub struct GroupLog {
     lane: Arc<LogLane>,
@@ -143,7 +143,7 @@ impl GroupLog {
         self.change(LogKey::Purge { group, through }, note).await
     }
 
-    /// Removes all entries of a group, and what was purged of it. Its states stay, and its next entry may have any index.
+    /// Removes all entries of a group, and the note of its last purge. Its states stay, and its next entry may have any index.
     ///
     /// # Errors
     /// As [`append`](Self::append).

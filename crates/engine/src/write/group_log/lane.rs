@@ -67,7 +67,7 @@ pub(super) struct LogState {
     /// True if the frame being filled is to be written at once.
     is_wanted: bool,
     jobs: VecDeque<LogJob>,
-    /// Last segment that may be freed: what replaced its records is durable.
+    /// Last segment that may be freed: the records that replaced its own are durable.
     pub(super) free_through: u64,
     /// Number of segments whose slots are being freed.
     pub(super) freeing: usize,
@@ -132,7 +132,7 @@ impl LogLane {
         contents: LogContents,
         next_number: u64,
     ) -> Arc<LogLane> {
-        // What an opening finds is durable.
+        // Records that an opening finds are durable.
         let free_through = contents.newest_segment();
         let slots_for_relief = match planted(Bug::LogStuckAfterCrash) {
             false => slots.max(contents.segments() as u32 + SLOTS_FOR_RELIEF),
@@ -200,7 +200,7 @@ impl LogLane {
                     }
                     return Ok(state.filling.waiter());
                 }
-                // What frees the oldest segment may be in the frame being filled.
+                // The records that free the oldest segment may be in the frame being filled.
                 (state.lacks_room, state.is_wanted) = (true, true);
                 state.room.waiter()
             };

@@ -1,4 +1,4 @@
-//! Slots of the log: provides the next segment, frees the oldest ones, and copies what is left in them.
+//! Slots of the log: provides the next segment, frees the oldest ones, and copies the current records that are left in them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,7 +60,7 @@ async fn step(lane: &LogLane) -> Result<Step> {
     if copy_oldest(lane).await? {
         return Ok(Step::Done);
     }
-    // Nothing makes room, unless what replaces the oldest segment's records is still being written.
+    // Nothing makes room, unless records that replace those of the oldest segment are still being written.
     let refused = {
         let mut state = lane.state.lock();
         let is_full =

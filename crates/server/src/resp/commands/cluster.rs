@@ -38,7 +38,7 @@ const CLUSTER: Verb = Verb {
     ..Verb::DEFAULT
 };
 
-/// A command of Redis Cluster by which administrators change what is decided by Esker's groups.
+/// A command of Redis Cluster by which administrators change settings that Esker's groups decide.
 const REFUSED: Verb = Verb { arity: -2, flags: &["admin", "stale", "no_async_loading"], ..CLUSTER };
 
 const OWN: Verb =

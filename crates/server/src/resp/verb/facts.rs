@@ -88,7 +88,7 @@ pub(in crate::resp) enum Channels {
     Published,
 }
 
-/// What happens to a command while a transaction is being queued.
+/// Treatment of a command while a transaction is being queued.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::resp) enum InMulti {
     Queued,

@@ -141,7 +141,7 @@ async fn wait_without_end_ends_with_the_server() {
     let mut client = server.client().await;
     let mut other = server.client().await;
     client.send("WAIT 2 0\r\n").await;
-    // The stop ends what was read.
+    // The stop ends commands that the server has read, so wait until it has read the WAIT.
     for asked in 1.. {
         let info = other.text("INFO stats").await;
         if info.contains(&format!("total_commands_processed:{}\r\n", asked + 1)) {
