@@ -549,7 +549,7 @@ bugs! {
     DamagedNodeLeadsAgain,
     /// A leader with a damaged record begins to send a voter a snapshot.
     SnapshotOfDamageSent,
-    /// A node whose store takes no more writes goes on leading groups, and refuses their writes.
+    /// A node whose store has stopped after a failed write keeps the leadership of its groups.
     FailedStoreLeads,
     /// A confirmation of a leader to a replica is believed after a snapshot or a restart of its member, too.
     OldMemberConfirmed,

@@ -10,7 +10,8 @@ use super::{progress, upgrade};
 /// Entries that a voter may lack without being reported.
 const LAG_MAX: u64 = 10_000;
 
-/// Returns the problems of the cluster, a line each: groups without a leader, missing copies, nodes that do not answer.
+/// Returns the problems of the cluster, a line each: groups without a leader, missing copies, paused copies, lagging voters, and
+/// nodes that do not answer, have stopped replicas, or have damage.
 pub(super) fn problems(state: &State) -> Vec<String> {
     let mut problems = Vec::new();
     let copies = state.replicas;

@@ -83,7 +83,7 @@ impl Catalog {
         let (sequence, segment, bytes) = (record.sequence, tier.slot(slot).segment(), record.padded_bytes);
         self.space.note_tombstone(&record.hash, Tombstone { sequence, tier: name, slot, segment, bytes });
         let Some(replaced) = record.replaces else {
-            // The key's record, if there is one, is among those that other keys displaced.
+            // A record of the key can only be one that other keys displaced.
             self.index.remove_unread(&record.hash, None);
             return;
         };
