@@ -19,7 +19,6 @@ const fn row(bug: Bug, program: &'static str, test: &'static str) -> Catcher {
 #[rustfmt::skip]
 pub(crate) const CATCHERS: &[Catcher] = &[
     row(FailedFlushForgotten, "esker_device", "fail_stop::tests::no_success_is_believed_beside_a_failure"),
-    row(ShrunkDeviceServes, "esker_device", "fail_stop::tests::write_without_space_ends_writing_to_a_block_device_alone"),
     row(FailedFlushRepeated, "esker_device", "uring::operation::tests::a_failed_flush_is_not_asked_again"),
     row(PlainWriteBelieved, "esker_device", "file::tests::only_a_block_device_without_a_cache_keeps_plain_writes"),
     row(WriteCutWithinUnit, "esker_device", "split_writes::tests::cuts_lie_on_multiples_of_what_a_command_holds"),
@@ -29,6 +28,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(SecondOpener, "esker_device", "private::tests::a_private_file_has_one_opener_and_no_other_readers"),
 
     row(ForeignDeviceTaken, "store", "several_devices::device_of_another_store_is_refused"),
+    row(ShortDeviceStops, "store", "several_devices::collection_survives_a_failed_device_and_a_crash"),
     row(OpenSegmentNotMoved, "store", "several_devices::segments_being_written_move_off_a_failed_device"),
     row(RemovedDeviceListed, "store", "several_devices::drains::drained_device_is_emptied_and_removed_under_load"),
     row(UnusedSlotGivenBack, "esker_engine", "segments::allocations::tests::unused_slot_given_back_is_taken_once"),

@@ -6,9 +6,9 @@
 //!    acknowledged, and an interrupted start can be repeated at any point.
 //! 3. Print one line that begins with `ready` to stdout, and serve clients. SIGHUP reloads the settings,
 //!    the users and the certificates, and applies the changes that need no restart.
-//! 4. After SIGTERM or SIGINT, and in a cluster after a failed write, finish the commands in flight, flush and close the store, and exit with
-//!    code 0. A second signal, half a second or more after the first, ends the process at once, as a
-//!    crash would.
+//! 4. After SIGTERM or SIGINT finish the commands in flight, flush and close the store, and exit with
+//!    code 0; a node of a cluster ends likewise after a failed write, with code 1. A second signal, half
+//!    a second or more after the first, ends the process at once, as a crash would.
 
 use std::ffi::OsString;
 use std::future::Future;

@@ -28,8 +28,8 @@ use parking_lot::Mutex;
 use crate::pending::Completion;
 use crate::wake::wake;
 use crate::{
-    Buffer, Device, DeviceCounters, DeviceError, DeviceKind, Geometry, OperationKind, Pending,
-    PlacementHandle, Source, Task, WriteMode,
+    Buffer, Device, DeviceCounters, DeviceError, Geometry, OperationKind, Pending, PlacementHandle, Source,
+    Task, WriteMode,
 };
 
 type Outcome = Result<(), DeviceError>;
@@ -55,7 +55,6 @@ struct Shared {
     state: Mutex<Submissions>,
     /// True with direct I/O: the error of a write is reported to that write and to no other.
     direct: bool,
-    is_block: bool,
     path: Arc<str>,
 }
 
@@ -84,14 +83,18 @@ struct InFlight {
 impl FailStop {
     /// Wraps a device with the fail-stop rules.
     pub fn over(device: Arc<dyn Device>) -> FailStop {
-        let (Geometry { direct, kind, .. }, path) = (device.geometry(), device.path().into());
-        let is_block = kind == DeviceKind::Block;
-        FailStop { device, shared: Arc::new(Shared { state: Mutex::default(), direct, is_block, path }) }
+        let (direct, path) = (device.geometry().direct, device.path().into());
+        FailStop { device, shared: Arc::new(Shared { state: Mutex::default(), direct, path }) }
     }
 
     /// Returns the failure that ended all writing, if any.
     pub fn failure(&self) -> Option<DeviceError> {
         self.shared.state.lock().failure.clone()
+    }
+
+    /// Ends all writing with this error, unless an earlier failure did.
+    pub fn fail(&self, error: &DeviceError) {
+        self.shared.state.lock().failure.get_or_insert_with(|| error.clone());
     }
 
     fn submit(&self, claim: Claim, submit: impl FnOnce(&dyn Device) -> Pending<Outcome>) -> Pending<Outcome> {
@@ -138,11 +141,9 @@ impl Shared {
         let mut state = self.state.lock();
         let claim = state.under_way.remove(&number).unwrap_or(Claim::Nothing);
         // A plain write that found no space harmed no bytes outside its own range and claims no durability, so it does
-        // not stop a file. A block device has no less space than it reported, unless it fails.
-        let is_harmless = |error: &DeviceError| {
-            let is_full = claim == Claim::Nothing && matches!(error, DeviceError::Full { .. });
-            is_full && (!self.is_block || planted(Bug::ShrunkDeviceServes))
-        };
+        // not stop the device.
+        let is_harmless =
+            |error: &DeviceError| claim == Claim::Nothing && matches!(error, DeviceError::Full { .. });
         if let Err(error) = &outcome
             && error.leaves_doubt()
             && !is_harmless(error)

@@ -93,10 +93,7 @@ struct Bench {
 
 impl Bench {
     fn new(direct: bool) -> Bench {
-        Bench::over(Geometry { direct, ..Geometry::memory(1 << 20) })
-    }
-
-    fn over(geometry: Geometry) -> Bench {
+        let geometry = Geometry { direct, ..Geometry::memory(1 << 20) };
         let script = Arc::new(Scripted { geometry, submitted: Mutex::default() });
         Bench { device: FailStop::over(script.clone()), script }
     }
@@ -271,23 +268,4 @@ fn a_refusal_is_no_failure() {
     let mut flush = bench.submit(Flush);
     bench.script.answer(3, Ok(()));
     assert!(matches!(told(&mut flush), Some(Ok(()))));
-}
-
-/// A block device that shrank, or a pool behind it that is full, has lost space that it promised.
-#[test]
-fn write_without_space_ends_writing_to_a_block_device_alone() {
-    for (kind, fails) in [(DeviceKind::File, false), (DeviceKind::Block, true)] {
-        let bench = Bench::over(Geometry { kind, ..Geometry::memory(1 << 20) });
-        let mut plain = bench.submit(Plain);
-        let full = DeviceError::from_io(
-            OperationKind::Write,
-            &"scripted".into(),
-            0,
-            512,
-            std::io::Error::from_raw_os_error(libc::ENOSPC),
-        );
-        bench.script.answer(0, Err(full));
-        assert!(matches!(told(&mut plain), Some(Err(DeviceError::Full { .. }))));
-        assert_eq!(bench.device.failure().is_some(), fails, "{kind:?}");
-    }
 }

@@ -159,28 +159,30 @@ impl Index {
         true
     }
 
-    /// Deletion of a key whose record cannot be read. `occupant` is the pointer of its slot, if the record there may be the
-    /// key's: it becomes an unverified overwrite by this key. All others of this stored hash are recorded for this key as well.
-    /// So the key is absent from now on, and a key that shares its slot is found once the record there can be read.
+    /// Deletion of a key whose record cannot be read. Removes the key's entry of the side table. Without one, and if the record of the
+    /// slot may be the key's (`may_be_in_slot`), that record becomes an unverified overwrite by this key. All others of this stored
+    /// hash are recorded for this key as well. So the key is absent from now on, and a key that shares its slot is found once the
+    /// record there can be read. Returns the removed pointer.
     ///
-    /// Returns false, and changes nothing, if the slot does not hold `occupant`.
-    pub fn remove_unread(&self, hash: &KeyHash, occupant: Option<Pointer>) -> bool {
+    /// The caller keeps other keys of this stored hash from being published since it looked at the slot.
+    pub fn remove_unread(&self, hash: &KeyHash, may_be_in_slot: bool) -> Option<Pointer> {
         let Place { shard, stored } = self.cut.place(hash);
         let mut writer = self.lock(shard);
-        let found = writer.find(stored).filter(|found| occupant == Some(found.pointer()));
-        if found.is_some() != occupant.is_some() {
-            return false;
-        }
-        if let Some(displaced) = occupant.filter(|_| !planted(Bug::UnreadRemovalNotNoted)) {
+        let exact = writer.shard.side.get(stored, hash);
+        let found = writer.find(stored).filter(|_| may_be_in_slot && exact.is_none());
+        if let Some(found) = found.as_ref().filter(|_| !planted(Bug::UnreadRemovalNotNoted)) {
             // Before the slot is emptied, so that a reader of another key finds it.
+            let displaced = found.pointer();
             self.unverified(&mut writer, stored, UnverifiedOverwrite { displaced, check: hash.check });
         }
         self.note_removed(&mut writer, stored, hash);
-        if let Some(found) = found {
-            writer.remove(found);
-            self.len.fetch_sub(1, Ordering::Relaxed);
+        let removed = exact.or_else(|| found.as_ref().map(Found::pointer))?;
+        match found {
+            Some(found) => writer.remove(found),
+            None => writer.shard.side.remove(stored, hash),
         }
-        true
+        self.len.fetch_sub(1, Ordering::Relaxed);
+        Some(removed)
     }
 
     /// Returns true if a key that [`Index::get`] did not find may still exist, to be found by verifying its unverified

@@ -127,8 +127,8 @@ impl Indexes {
     }
 
     /// See [`Index::remove_unread`].
-    pub fn remove_unread(&self, hash: &KeyHash, occupant: Option<Pointer>) -> bool {
-        self.known(hash.keyspace()).is_some_and(|index| index.remove_unread(hash, occupant))
+    pub fn remove_unread(&self, hash: &KeyHash, may_be_in_slot: bool) -> Option<Pointer> {
+        self.known(hash.keyspace())?.remove_unread(hash, may_be_in_slot)
     }
 
     /// See [`Index::is_current`].

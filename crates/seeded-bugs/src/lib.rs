@@ -23,8 +23,6 @@ bugs! {
     // The device.
     /// A failed flush is forgotten: the next one is believed.
     FailedFlushForgotten,
-    /// A block device that has less space than it reported is written to on.
-    ShrunkDeviceServes,
     /// A failed flush is retried, and the result of the retry is believed.
     FailedFlushRepeated,
     /// A write to a file without RWF_DSYNC counts as durable.
@@ -39,6 +37,8 @@ bugs! {
     BufferFreedWithFuture,
     /// A device can be opened twice.
     SecondOpener,
+    /// One of several devices that has no space for a slot which was taken stops the store that would go on without it.
+    ShortDeviceStops,
     /// A device of another store is taken for one of several devices of a tier.
     ForeignDeviceTaken,
     /// A segment that a lane was filling on a device that failed is not written to another device.

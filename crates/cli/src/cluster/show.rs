@@ -11,7 +11,7 @@ use super::{progress, upgrade};
 const LAG_MAX: u64 = 10_000;
 
 /// Returns the problems of the cluster, a line each: groups without a leader, missing copies, paused copies, lagging voters, and
-/// nodes that do not answer, have stopped replicas, or have damage.
+/// nodes that do not answer, have stopped replicas, receive copies that count, or have damage.
 pub(super) fn problems(state: &State) -> Vec<String> {
     let mut problems = Vec::new();
     let copies = state.replicas;
@@ -28,16 +28,25 @@ pub(super) fn problems(state: &State) -> Vec<String> {
     for node in state.nodes.iter().filter(|node| !node.reachable) {
         problems.push(format!("node {} at {} does not answer", node.id, node.peers));
     }
-    let (stopped, running): (Vec<_>, Vec<_>) = state.nodes.iter().partition(|node| !node.stopped.is_empty());
-    for node in stopped {
+    for node in state.nodes.iter().filter(|node| !node.stopped.is_empty()) {
+        let remedy = match node.lost_segments {
+            0 => "start it again, or, if its drives are lost, ",
+            _ => "",
+        };
         problems.push(format!(
-            "the replicas of groups {} on node {} have stopped after an error: its log says why; start it again, or, if its drives are \
-             lost, remove it (--dead) and let an empty one join",
+            "the replicas of groups {} on node {} have stopped after an error: its log says why; {remedy}remove it (--dead) and let an \
+             empty one join",
             numbers(&node.stopped),
             node.id
         ));
     }
-    for node in running.iter().filter(|node| node.lost_segments > 0) {
+    for node in &state.nodes {
+        let receives: Vec<u8> = state.received_by(node).collect();
+        if !receives.is_empty() {
+            problems.push(format!("node {} receives its copy of groups {}", node.id, numbers(&receives)));
+        }
+    }
+    for node in state.nodes.iter().filter(|node| node.lost_segments > 0) {
         let (says, remedy) = match node.reachable {
             true => (
                 "serves, but will not start again",
@@ -50,7 +59,7 @@ pub(super) fn problems(state: &State) -> Vec<String> {
             node.id, node.lost_segments
         ));
     }
-    for node in running.iter().filter(|node| node.reachable && !node.damaged_groups.is_empty()) {
+    for node in state.nodes.iter().filter(|node| node.reachable && !node.damaged_groups.is_empty()) {
         let (id, groups, keys) = (&node.id, numbers(&node.damaged_groups), node.damaged_keys);
         problems.push(match node.damaged_lacks_room {
             true => format!(

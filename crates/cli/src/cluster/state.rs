@@ -25,6 +25,9 @@ pub(super) struct Node {
     /// Groups whose replicas on the node have stopped after an error.
     #[serde(default)]
     pub(super) stopped: Vec<u8>,
+    /// Groups whose keys the node receives.
+    #[serde(default)]
+    pub(super) installing: Vec<u8>,
     /// Groups with damage that is not healed yet.
     #[serde(default)]
     pub(super) damaged_groups: Vec<u8>,
@@ -113,6 +116,13 @@ impl State {
         let mut shown = self.sent.clone();
         shown["is_replicated"] = is_replicated.into();
         format!("{shown:#}\n")
+    }
+
+    /// Returns the groups in which a node votes, and whose keys it is receiving. A replica that receives keys knows no voters.
+    pub(super) fn received_by(&self, node: &Node) -> impl Iterator<Item = u8> {
+        let votes = |group: &Group| group.voters.is_empty() || group.voters.contains(&node.id);
+        let groups = self.groups.iter().filter(move |group| votes(group)).map(|group| group.group);
+        groups.filter(|group| node.installing.contains(group))
     }
 
     /// Returns the RESP address of a node, or its id if it is not known.

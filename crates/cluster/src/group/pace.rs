@@ -21,15 +21,17 @@ impl CopyPace {
 
     /// Reserves the time that `bytes` take at this rate. Returns the time to wait before they are sent.
     pub(crate) fn reserve(&self, bytes: usize, now: Duration) -> Duration {
-        if self.bytes_per_s == 0 {
-            return Duration::ZERO;
-        }
-        let lasts =
-            Duration::from_nanos((bytes as u128 * 1_000_000_000 / u128::from(self.bytes_per_s)) as u64);
+        let lasts = self.lasts(bytes);
         let mut free_at = self.free_at.lock();
         let begins = now.max(*free_at);
         *free_at = begins + lasts;
         begins - now
+    }
+
+    /// Returns the time that `bytes` take at this rate; zero without a limit.
+    pub(crate) fn lasts(&self, bytes: usize) -> Duration {
+        let nanos = (bytes as u128 * 1_000_000_000).checked_div(u128::from(self.bytes_per_s));
+        Duration::from_nanos(nanos.unwrap_or_default() as u64)
     }
 }
 

@@ -50,20 +50,22 @@ impl DamageWatch for Damages {
 pub(super) async fn run(node: Arc<Node>) {
     let mut last = None;
     while !node.has_stopped.load(Ordering::Relaxed) {
-        let next: Vec<(u8, Bytes)> = {
+        let mut next: Vec<(u8, Bytes)> = {
             let waiting = node.healing.waiting.lock();
             // Keys that could not be healed wait for the others.
             let after = last.take().map(|last| waiting.range((Excluded(last), Unbounded)));
             let rest: Vec<_> = after.into_iter().flatten().take(TOGETHER).cloned().collect();
             if rest.is_empty() { waiting.iter().take(TOGETHER).cloned().collect() } else { rest }
         };
+        next.truncate(node.fitting(&next));
         let Some(end) = next.last().cloned() else {
             select(Box::pin(node.healing.added.notified()), node.runtime().sleep(AGAIN)).await;
             continue;
         };
-        node.runtime().sleep(node.heal_delay(&next)).await;
+        let bytes: Vec<usize> = next.iter().map(|(group, key)| node.bytes_of(*group, key)).collect();
         let healed = join_all(next.iter().map(|(group, key)| node.heal(*group, key))).await;
-        let mut pause = PAUSE;
+        let sent = bytes.iter().zip(&healed).filter(|(_, healed)| healed.is_ok()).map(|(bytes, _)| *bytes);
+        let mut pause = PAUSE.max(node.pause_after(sent.sum()));
         for ((group, key), healed) in next.into_iter().zip(healed) {
             match healed {
                 Ok(()) => {
@@ -87,16 +89,29 @@ fn is_of_damage(error: &Error) -> bool {
 }
 
 impl Node {
-    /// Returns the time to wait before some keys are healed, so that they and copies of groups keep to one rate.
-    fn heal_delay(&self, keys: &[(u8, Bytes)]) -> Duration {
-        let bytes = keys
-            .iter()
-            .filter_map(|(group, key)| Some(self.keys_of(*group).ok()?.read_bytes_hint(key)))
-            .fold(0, usize::saturating_add);
-        match planted(Bug::HealedWithoutPace) {
-            true => Duration::ZERO,
-            false => self.settings.group.pace.reserve(bytes, self.runtime().now()),
+    /// Returns the number of keys that are healed together, at least one if there is one: their values are no longer than a part of a
+    /// copy, so that copies get their turns.
+    fn fitting(&self, keys: &[(u8, Bytes)]) -> usize {
+        let (most, mut bytes) = (self.settings.group.part_bytes, 0_usize);
+        let fits = |(group, key): &&(u8, Bytes)| {
+            bytes = bytes.saturating_add(self.bytes_of(*group, key));
+            bytes <= most
+        };
+        keys.iter().take_while(fits).count().max(1)
+    }
+
+    /// Returns an upper bound of the bytes of a value.
+    fn bytes_of(&self, group: u8, key: &Bytes) -> usize {
+        self.keys_of(group).map_or(0, |store| store.read_bytes_hint(key))
+    }
+
+    /// Returns the time after which healed values of this length and copies of groups keep to one rate.
+    fn pause_after(&self, bytes: usize) -> Duration {
+        if planted(Bug::HealedWithoutPace) {
+            return Duration::ZERO;
         }
+        let (pace, now) = (&self.settings.group.pace, self.runtime().now());
+        pace.reserve(bytes, now) + pace.lasts(bytes)
     }
 
     /// Heals a record: returns once a majority has its value again, which comes here by the log.

@@ -112,6 +112,9 @@ impl Node {
             }
         }
         while !self.leads_meta() {
+            if let Some(error) = self.meta.failure() {
+                return Err(NodeError::Group { group: META_GROUP, why: error.to_string() });
+            }
             self.runtime().sleep(self.settings.heartbeat).await;
         }
         self.write_settings().await?;

@@ -106,6 +106,13 @@ impl Striped {
         self.members.read().get(position)?.device.as_ref()?.failure()
     }
 
+    /// Ends writing to a device: the caller knows that its error is a failure.
+    pub fn fail(&self, position: usize, error: &DeviceError) {
+        if let Some(device) = self.members.read().get(position).and_then(|member| member.device.as_ref()) {
+            device.fail(error);
+        }
+    }
+
     /// Leaves a failed device out of flushes, because nothing that was written to it counts any more.
     pub fn leave_out(&self, position: usize) {
         self.members.read()[position].left_out.store(true, Ordering::Release);

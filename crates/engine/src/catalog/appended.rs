@@ -15,7 +15,7 @@ pub(crate) struct Replaced {
     pub(crate) padded_bytes: u32,
     /// True if the record had expired when the write looked it up.
     pub(crate) expired: bool,
-    /// True if the record cannot be read, so that it may be another key's.
+    /// True if the record cannot be read, so that it may be another key's, and its length is unknown.
     pub(crate) is_unread: bool,
 }
 

@@ -116,18 +116,20 @@ impl Catalog {
         }
     }
 
-    /// Returns the record that a delete removes from the index although it cannot be read: that of the key's slot, unless it is
-    /// known to be another key's. The key must be reserved.
+    /// Returns the record of a key's slot or side table entry, for a delete that cannot read it; `None` if there is none, or if the
+    /// record is known to be another key's. The key must be reserved.
     pub(crate) async fn find_unread(&self, hash: &KeyHash) -> Option<Replaced> {
-        let unread = |pointer, is_unread| {
-            let padded_bytes = self.estimate(pointer) as u32;
-            Replaced { pointer, padded_bytes, expired: false, is_unread }
+        let pointer = match self.index.get_exact(hash) {
+            Some(exact) => exact,
+            None => {
+                let pointer = self.index.get(hash)?;
+                if self.is_anothers(hash, pointer).await {
+                    return None;
+                }
+                pointer
+            }
         };
-        if let Some(exact) = self.index.get_exact(hash) {
-            return Some(unread(exact, false));
-        }
-        let pointer = self.index.get(hash)?;
-        (!self.is_anothers(hash, pointer).await).then(|| unread(pointer, true))
+        Some(Replaced { pointer, padded_bytes: 0, expired: false, is_unread: true })
     }
 
     /// Returns true if the head of an unreadable record or its segment's summary shows that it belongs to another key.

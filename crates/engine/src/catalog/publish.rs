@@ -82,9 +82,13 @@ impl Catalog {
         tier.add_tombstones(slot, i64::from(record.padded_bytes));
         let (sequence, segment, bytes) = (record.sequence, tier.slot(slot).segment(), record.padded_bytes);
         self.space.note_tombstone(&record.hash, Tombstone { sequence, tier: name, slot, segment, bytes });
-        let Some(replaced) = record.replaces else {
-            // A record of the key can only be one that other keys displaced.
-            self.index.remove_unread(&record.hash, None);
+        let Some(replaced) = record.replaces.filter(|replaced| !replaced.is_unread) else {
+            if !planted(Bug::UnreadDeleteKeepsRecord) {
+                let removed = self.index.remove_unread(&record.hash, record.replaces.is_some());
+                removed.into_iter().for_each(|removed| {
+                    self.space.add_live(self.packing.unpack(removed.get()), -self.estimate(removed));
+                });
+            }
             return;
         };
         if self.space.full.load(Ordering::Acquire) {
@@ -94,14 +98,7 @@ impl Catalog {
         let mut current = replaced.pointer;
         // The key is reserved, so only relocation can have moved it, and nothing removed it. If the side table has the
         // key, the slot belongs to another key.
-        if replaced.is_unread && planted(Bug::UnreadDeleteKeepsRecord) {
-            return;
-        }
-        let remove = |pointer| match replaced.is_unread {
-            true => self.index.remove_unread(&record.hash, Some(pointer)),
-            false => self.index.remove(&record.hash, pointer),
-        };
-        while !remove(current) {
+        while !self.index.remove(&record.hash, current) {
             let now = self.index.get_exact(&record.hash).or_else(|| self.index.get(&record.hash));
             match now {
                 Some(moved) if moved != current => current = moved,

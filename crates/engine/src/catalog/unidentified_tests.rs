@@ -95,7 +95,7 @@ impl Shared {
         let hash = self.hash(key);
         let found = bench.run(bench.catalog.find_unread(&hash)).expect("its slot has a record");
         assert!(found.is_unread);
-        assert!(bench.catalog.index.remove_unread(&hash, Some(found.pointer)));
+        assert_eq!(bench.catalog.index.remove_unread(&hash, true), Some(found.pointer));
     }
 
     fn at(&self, slot: u32) -> (TierName, u32) {

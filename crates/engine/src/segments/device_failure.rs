@@ -30,6 +30,7 @@ impl Space {
     pub(crate) async fn survives(&self, tier: &Tier, error: &Error) -> bool {
         let Some(members) = tier.members().filter(|members| members.serves()) else { return false };
         let Some(path) = path_of(error) else { return false };
+        members.fail_without_space(path, error);
         let _turn = self.changing_devices.lock().await;
         if let Err(error) = self.leave_out_failed(tier, members).await {
             tracing::error!(%error, "cannot go on without a device that failed");

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use esker_device::{Device, DeviceError, SegmentBuffer, SlotPlace, Striped};
+use esker_device::{Device, DeviceError, DeviceKind, SegmentBuffer, SlotPlace, Striped};
 use esker_log::Superblock;
 use esker_seeded_bugs::{Bug, planted};
 use futures_util::future::{join_all, try_join_all};
@@ -151,6 +151,18 @@ impl Members {
     pub(crate) fn has_failed(&self, path: &str) -> bool {
         let position = self.position_of(path);
         self.striped().is_ok_and(|striped| position.is_some_and(|at| striped.failure(at).is_some()))
+    }
+
+    /// Ends writing to a device that had no space for a part of a segment: the space was reserved when the slot was taken. A file
+    /// only lacks room in its file system.
+    pub(crate) fn fail_without_space(&self, path: &str, error: &Error) {
+        let Error::Io(cause @ DeviceError::Full { .. }) = error else { return };
+        let (Ok(striped), Some(position)) = (self.striped(), self.position_of(path)) else { return };
+        let is_file =
+            striped.member(position).is_none_or(|device| device.geometry().kind == DeviceKind::File);
+        if !is_file && !planted(Bug::ShortDeviceStops) {
+            striped.fail(position, cause);
+        }
     }
 
     /// Returns true if the store left out the device with this path.

@@ -7,6 +7,7 @@ use esker_log::{OpenSegment, SegmentName, Stream, Superblock};
 
 use crate::base::error::Result;
 use crate::segments::buffers::{MemoryPool, PoolBuffer};
+use crate::segments::room::is_full;
 use crate::segments::slot::SlotState;
 use crate::segments::space::{KEEP_FOR_RELOCATION, Space};
 use crate::segments::staging::{self, StagingFile};
@@ -33,7 +34,8 @@ impl Space {
             // For any slot: one that was taken and given back may never have been covered.
             let Err(error) = self.superblocks.cover_slot(tier, slot).await else { return Ok(Some(slot)) };
             tier.give_back_with_blocks(slot);
-            if !self.survives(tier, &error).await {
+            // Without space for the slot, nothing was harmed.
+            if is_full(&error) || !self.survives(tier, &error).await {
                 return Err(error);
             }
         }

@@ -45,7 +45,8 @@ impl Room {
     }
 }
 
-fn is_full(error: &Error) -> bool {
+/// Returns true if a device or its file system had no space.
+pub(crate) fn is_full(error: &Error) -> bool {
     matches!(error, Error::Io(DeviceError::Full { .. }))
 }
 

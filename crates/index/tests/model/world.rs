@@ -184,18 +184,18 @@ impl World {
     }
 
     /// Deletes a key, which may be absent, while neither the record of its slot nor displaced ones can be read.
-    fn delete_unread(&mut self, key: Key) {
+    fn delete_unread(&mut self, key: Key, is_unidentified: bool, is_verified: bool) {
         let hash = (self.hash)(key);
         self.truth.remove(&key);
-        match (self.index.get_exact(&hash), self.index.suspects(&hash).occupant) {
-            (Some(exact), _) => assert!(self.index.remove(&hash, exact)),
-            (None, occupant) => {
-                let other = Pointer::new(self.next).unwrap();
-                assert!(!self.index.remove_unread(&hash, Some(other)));
-                assert!(self.index.remove_unread(&hash, occupant));
-                assert!(self.index.get(&hash).is_none() && !self.index.may_be_hidden(&hash));
-            }
+        let occupant = self.index.suspects(&hash).occupant;
+        let is_anothers = occupant.is_some_and(|occupant| self.read(occupant).key != key);
+        if is_verified {
+            // By a reader, between the look-up of the delete and its publication.
+            self.note_verified(&hash);
         }
+        // The record of the slot cannot be identified, or is known to be another key's.
+        self.index.remove_unread(&hash, !is_anothers || is_unidentified);
+        assert!(self.index.get_exact(&hash).is_none() && self.index.remove_unread(&hash, false).is_none());
     }
 
     /// Frees a segment: verifies its unverified overwrites, moves its current records, drops the rest.
@@ -351,7 +351,9 @@ impl World {
         match rng.random_range(0..1000) {
             0..550 => self.put(key),
             550..800 => self.get(key),
-            800..830 if self.oracle.is_none() => self.delete_unread(key),
+            800..830 if self.oracle.is_none() => {
+                self.delete_unread(key, rng.random_bool(0.5), rng.random_bool(0.3));
+            }
             800..970 => self.delete(key, self.oracle.is_none() && rng.random_bool(0.3)),
             970..975 => self.scan(rng.random_range(1..50)),
             975..976 => self.reload(),
