@@ -251,6 +251,7 @@ pub(crate) const CATCHERS: &[Catcher] = &[
     row(SlotUnderCopyTaken, "store", "far_copies::slots_under_far_copies_are_never_taken"),
     row(FarCopiesLeft, "store", "far_copies::forced_formatting_invalidates_far_copies_of_the_former_store"),
     row(LogNotDurable, "cluster", "log_lane::power_cut_leaves_a_prefix_with_everything_durable"),
+    row(FoundSegmentsFreedEarly, "cluster", "log_lane::found_segment_is_kept_until_replacements_are_durable"),
     row(LogFreedEarly, "cluster", "log_lane::power_cut_before_every_flush_loses_nothing_durable"),
     row(LogStuckAfterCrash, "cluster", "log_lane::log_that_was_full_at_a_crash_is_purged_afterwards"),
     row(LogTakesLastSlot, "cluster", "log_lane::log_frees_slots_beside_idle_group_and_refuses_when_full"),

@@ -483,6 +483,8 @@ bugs! {
     LogNotDurable,
     /// A segment of the log of replicated groups is freed before the records that replace its own are durable.
     LogFreedEarly,
+    /// A segment of the log that an opening found is freed before the records that replace its own are durable.
+    FoundSegmentsFreedEarly,
     /// Appends of groups may take the last slot of the log, so that none is left for copies of the oldest segment's records.
     LogTakesLastSlot,
     /// An opening gives the log of replicated groups no slots beyond its own, so that a crash with all of them in use is final.

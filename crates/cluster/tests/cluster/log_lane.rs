@@ -277,6 +277,35 @@ fn log_frees_slots_beside_idle_group_and_refuses_when_full() {
     }
 }
 
+/// A state that is replaced soon after an opening: a vote or a floor must not be lost by a second power failure.
+#[test]
+fn found_segment_is_kept_until_replacements_are_durable() {
+    for tiers in [Tiers::Fast, Tiers::Both] {
+        let world = SimRuntime::new(12);
+        let devices = Devices::new(&world, tiers, 5);
+        let runtime: Arc<dyn Runtime> = Arc::new(world.clone());
+        world.run(async {
+            let (_store, log) = devices.open(runtime.clone()).await;
+            log.set_state(1, 0, b"first").await.unwrap().durable().await.unwrap();
+        });
+        let devices = devices.power_cut(&world);
+        world.crash();
+        world.run(async {
+            let (_store, log) = devices.open(runtime.clone()).await;
+            // It is not written before another record is waited for.
+            log.note_state(1, 0, b"second").await.unwrap();
+            world.sleep(Duration::from_secs(1)).await;
+        });
+        let devices = devices.power_cut(&world);
+        world.crash();
+        world.run(async {
+            let (_store, log) = devices.open(runtime.clone()).await;
+            assert!(log.state(1, 0).is_some(), "{tiers:?}: neither of two states is left");
+        });
+        world.crash();
+    }
+}
+
 /// Cuts the power before every durable write or flush of any device, while users write too. The log that is left holds
 /// everything that was durable before.
 #[test]

@@ -132,8 +132,11 @@ impl LogLane {
         contents: LogContents,
         next_number: u64,
     ) -> Arc<LogLane> {
-        // Records that an opening finds are durable.
-        let free_through = contents.newest_segment();
+        // The records that an opening found dead were replaced durably. Records that die later wait for their replacements.
+        let free_through = match planted(Bug::FoundSegmentsFreedEarly) {
+            false => contents.dead_through().unwrap_or(0),
+            true => contents.newest_segment(),
+        };
         let slots_for_relief = match planted(Bug::LogStuckAfterCrash) {
             false => slots.max(contents.segments() as u32 + SLOTS_FOR_RELIEF),
             true => slots,
